@@ -1,0 +1,66 @@
+"""Every error that hetsched raises on purpose.
+
+::
+
+    HetschedError
+    ├── InputError            the user's file, name or option is bad: exit code 2
+    │   ├── ModelError        a model file (truncated, cyclic, missing dims, absurd shapes, unsafe paths)
+    │   │   └── UnsupportedModelError   a well-formed model that hetsched cannot handle; names the node
+    │   ├── SoCError          a SoC file or a SoC name
+    │   ├── PlanError         a plan or deployment file, or a placement that breaks its rules
+    │   ├── TraceError        a trace file
+    │   └── OptionError       a command-line option or an API argument
+    ├── InfeasibleError       no placement satisfies the constraints: exit code 1
+    ├── ExecutionError        a run failed (a kernel, a delegate, a worker): exit code 1
+    └── CheckError            a numerical check failed: exit code 1
+
+Messages are one sentence: the offending name and value, where it is, and what to do about it.
+"""
+
+
+class HetschedError(Exception):
+    """Base of every error raised on purpose; ``exit_code`` is what the command line returns."""
+
+    exit_code = 1
+
+
+class InputError(HetschedError):
+    """The user's input is bad."""
+
+    exit_code = 2
+
+
+class ModelError(InputError):
+    """A model file cannot be read as a valid operator graph."""
+
+
+class UnsupportedModelError(ModelError):
+    """A valid model uses something hetsched does not handle; the message names the node."""
+
+
+class SoCError(InputError):
+    """A SoC file is malformed, or no SoC has the given name."""
+
+
+class PlanError(InputError):
+    """A plan file is malformed, or a plan breaks one of its own rules."""
+
+
+class TraceError(InputError):
+    """A trace file cannot be read."""
+
+
+class OptionError(InputError):
+    """An option or argument has a value that makes no sense."""
+
+
+class InfeasibleError(HetschedError):
+    """No placement satisfies the constraints."""
+
+
+class ExecutionError(HetschedError):
+    """Running a plan failed."""
+
+
+class CheckError(HetschedError):
+    """A numerical comparison with the reference failed."""

@@ -1,0 +1,368 @@
+"""Tensors, operators and the operator graph.
+
+A :class:`Graph` is immutable. Its operators are kept in one topological order (the file's own order where that is
+valid); everything else (the bipartite networkx graph, the operator DAG, the CSR arrays) is a projection of them.
+Weights are never copied into the graph: a constant tensor carries a reference that is mapped on first use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.errors import ModelError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+IntArray: TypeAlias = npt.NDArray[np.int32]
+AttrValue: TypeAlias = int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | npt.NDArray[Any]
+
+#: Shapes beyond these are refused at the door, before anything is allocated.
+MAX_RANK = 16
+MAX_ELEMENTS = 1 << 40
+
+
+class DType(StrEnum):
+    """Element types, named as in this project's precisions."""
+
+    F64 = "f64"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F8E4M3 = "f8e4m3"
+    F8E5M2 = "f8e5m2"
+    I64 = "i64"
+    I32 = "i32"
+    I16 = "i16"
+    I8 = "i8"
+    I4 = "i4"
+    U64 = "u64"
+    U32 = "u32"
+    U16 = "u16"
+    U8 = "u8"
+    U4 = "u4"
+    BOOL = "bool"
+    STRING = "string"
+
+    @property
+    def bits(self) -> int:
+        """Width of one element in bits (strings count as 64)."""
+        return _BITS[self]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the type is a floating-point one."""
+        return self.value[0] in "fb" and self is not DType.BOOL
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy type that stores it.
+
+        Raises:
+            ModelError: numpy has no such type (bf16, fp8, 4-bit); these are kept packed.
+        """
+        if self not in _NUMPY:
+            raise ModelError(f"numpy has no type for {self.value}; keep such tensors packed and decode them in the kernel")
+        dtype: np.dtype[Any] = np.dtype(_NUMPY[self])
+        return dtype
+
+
+_BITS = {
+    DType.F64: 64, DType.F32: 32, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 8, DType.F8E5M2: 8,
+    DType.I64: 64, DType.I32: 32, DType.I16: 16, DType.I8: 8, DType.I4: 4,
+    DType.U64: 64, DType.U32: 32, DType.U16: 16, DType.U8: 8, DType.U4: 4, DType.BOOL: 8, DType.STRING: 64,
+}  # fmt: skip
+_NUMPY: dict[DType, Any] = {
+    DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.I64: np.int64, DType.I32: np.int32,
+    DType.I16: np.int16, DType.I8: np.int8, DType.U64: np.uint64, DType.U32: np.uint32, DType.U16: np.uint16,
+    DType.U8: np.uint8, DType.BOOL: np.bool_,
+}  # fmt: skip
+_FROM_NUMPY = {np.dtype(v): k for k, v in _NUMPY.items()}
+
+
+def dtype_of(array: npt.NDArray[Any]) -> DType:
+    """The :class:`DType` of a numpy array."""
+    if array.dtype in _FROM_NUMPY:
+        return _FROM_NUMPY[array.dtype]
+    if array.dtype.kind in "OUS":
+        return DType.STRING
+    raise ModelError(f"no tensor type corresponds to numpy's {array.dtype}")
+
+
+class Role(StrEnum):
+    """What a tensor is for. A KV cache or an RNN state is *state*."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    ACTIVATION = "activation"
+    OUTPUT = "output"
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How stored integers stand for reals: ``real = scale * (stored - zero_point)``.
+
+    ``scale`` and ``zero_point`` are names of constant tensors in the same graph (``zero_point`` None means 0), so that
+    nothing is read while planning. ``axis`` is the quantized axis for ``channel`` and ``group`` granularity;
+    ``group`` is the number of consecutive elements along ``axis`` that share one scale.
+    """
+
+    scale: str
+    zero_point: str | None = None
+    granularity: str = "tensor"  # tensor | channel | group
+    axis: int | None = None
+    group: int | None = None
+    scheme: str = "affine"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRef:
+    """Where the bytes of a constant are: a range of a file, or an array already in memory (folded constants)."""
+
+    path: Path | None = None
+    offset: int = 0
+    length: int = 0
+    array: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the bytes can be read (a weightless model's files are absent)."""
+        return self.array is not None or (self.path is not None and self.path.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named, fully shaped tensor. ``data`` is set for constants only."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    role: Role = Role.ACTIVATION
+    quantization: Quantization | None = None
+    data: WeightRef | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.shape) > MAX_RANK:
+            raise ModelError(f"tensor {self.name!r} has {len(self.shape)} dimensions; at most {MAX_RANK} are supported")
+        if any(d < 0 for d in self.shape):
+            raise ModelError(f"tensor {self.name!r} has the shape {list(self.shape)}: bind its dims with --dim NAME=N")
+        if math.prod(self.shape) > MAX_ELEMENTS:
+            raise ModelError(
+                f"tensor {self.name!r} of shape {list(self.shape)} has more than 2^40 elements: the model file is damaged or hostile"
+            )
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Stored size in bytes."""
+        return (self.elements * self.dtype.bits + 7) // 8
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is known before running."""
+        return self.data is not None
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """The constant's value, mapped read-only where it lies in a file.
+
+        Raises:
+            ModelError: the tensor is not a constant, or its file is absent or too short.
+        """
+        if self.data is None:
+            raise ModelError(f"tensor {self.name!r} is not a constant: it has no value before the model runs")
+        if self.data.array is not None:
+            return self.data.array
+        path = self.data.path
+        if path is None or not path.is_file():
+            raise ModelError(f"the weights of {self.name!r} are absent ({path}): a weightless model can be planned but not run")
+        if self.elements == 0:
+            return np.zeros(self.shape, self.dtype.numpy)
+        if path.stat().st_size < self.data.offset + self.nbytes or self.data.length < self.nbytes:
+            raise ModelError(f"the file {path} is too short for the weights of {self.name!r}: it is truncated")
+        return np.memmap(path, self.dtype.numpy, "r", self.data.offset, self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator. ``type`` is the ONNX name, or one of the composites listed in ``docs/operators.md``.
+
+    ``inputs`` are tensor names, ``""`` for an omitted optional input. ``origin`` are the names of the file's nodes that
+    it stands for, so that every message and report speaks of the user's own nodes. A fused operator keeps what it was
+    made of in ``body`` (in execution order), so that fusion can be undone and any executor can run the parts.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
+    domain: str = ""
+    origin: tuple[str, ...] = ()
+    body: tuple[Op, ...] = ()
+
+    def attr_int(self, name: str, default: int) -> int:
+        """An integer attribute, or ``default``."""
+        return int(self.attrs.get(name, default))  # type: ignore[arg-type]
+
+    def attr_float(self, name: str, default: float) -> float:
+        """A float attribute, or ``default``."""
+        return float(self.attrs.get(name, default))  # type: ignore[arg-type]
+
+    def attr_str(self, name: str, default: str) -> str:
+        """A string attribute, or ``default``."""
+        value = self.attrs.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def attr_ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """A list-of-integers attribute, or ``default``."""
+        return tuple(int(v) for v in self.attrs.get(name, tuple(default)))  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True, slots=True)
+class Csr:
+    """Rows of integers: row ``i`` is ``items[start[i]:start[i + 1]]`` (both int32)."""
+
+    start: IntArray
+    items: IntArray
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> Csr:
+        """Pack a list of rows."""
+        start = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum([len(r) for r in rows], out=start[1:])
+        return cls(start, np.array([v for r in rows for v in r], np.int32))
+
+    def row(self, i: int) -> IntArray:
+        """Row ``i`` as a view."""
+        return self.items[self.start[i] : self.start[i + 1]]
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def __iter__(self) -> Iterator[IntArray]:
+        return (self.row(i) for i in range(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An operator DAG. ``ops`` is in topological order; ``tensors`` holds every tensor an op, input or output names."""
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    source: Path | None = None
+    sha256: str = ""
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that names resolve, producers are unique and ``ops`` is topologically ordered."""
+        ready = {n for n, t in self.tensors.items() if t.is_constant} | set(self.inputs)
+        for name in (*self.inputs, *self.outputs):
+            if name not in self.tensors:
+                raise ModelError(f"graph {self.name!r} names the tensor {name!r} but does not define it")
+        produced = {o for op in self.ops for o in op.outputs if o}
+        for op in self.ops:
+            for i in op.inputs:
+                if i and i not in ready:
+                    why = "comes before its producer (the graph has a cycle or is out of order)" if i in produced else "has no producer"
+                    raise ModelError(f"node {op.name!r} ({op.type}) reads {i!r}, which {why}")
+            for o in op.outputs:
+                if not o:
+                    continue
+                if o in ready:
+                    raise ModelError(f"node {op.name!r} ({op.type}) writes {o!r}, which already has a value")
+                if o not in self.tensors:
+                    raise ModelError(f"node {op.name!r} ({op.type}) writes {o!r}, whose shape and type are unknown")
+                ready.add(o)
+        for name in self.outputs:
+            if name not in ready:
+                raise ModelError(f"the output {name!r} of graph {self.name!r} is never written")
+
+    @cached_property
+    def op_index(self) -> dict[str, int]:
+        """Op name -> position in ``ops``."""
+        return {op.name: i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        """Tensor name -> index of the op that writes it (graph inputs and constants are absent)."""
+        return {o: i for i, op in enumerate(self.ops) for o in op.outputs if o}
+
+    @cached_property
+    def consumers(self) -> dict[str, tuple[int, ...]]:
+        """Tensor name -> indices of the ops that read it, ascending, each once."""
+        rows: dict[str, list[int]] = {}
+        for i, op in enumerate(self.ops):
+            for name in dict.fromkeys(op.inputs):
+                if name:
+                    rows.setdefault(name, []).append(i)
+        return {k: tuple(v) for k, v in rows.items()}
+
+    @cached_property
+    def predecessors(self) -> Csr:
+        """Op -> ops it reads from, ascending, each once."""
+        rows = [sorted({self.producer[i] for i in op.inputs if i in self.producer}) for op in self.ops]
+        return Csr.from_rows(rows)
+
+    @cached_property
+    def successors(self) -> Csr:
+        """Op -> ops that read from it, ascending, each once."""
+        rows: list[list[int]] = [[] for _ in self.ops]
+        for i, preds in enumerate(self.predecessors):
+            for p in preds:
+                rows[p].append(i)
+        return Csr.from_rows(rows)
+
+    @cached_property
+    def digraph(self) -> nx.DiGraph[Any]:
+        """Bipartite graph of ``("op", name)`` and ``("tensor", name)``; the edge attribute ``slots`` keeps every use."""
+        import networkx as nx
+
+        g: nx.DiGraph[Any] = nx.DiGraph()
+        g.add_nodes_from((("tensor", n), {"tensor": t}) for n, t in self.tensors.items())
+        for op in self.ops:
+            g.add_node(("op", op.name), op=op)
+            for name in dict.fromkeys(n for n in op.inputs if n):
+                g.add_edge(("tensor", name), ("op", op.name), slots=tuple(k for k, i in enumerate(op.inputs) if i == name))
+            for k, o in enumerate(op.outputs):
+                if o:
+                    g.add_edge(("op", op.name), ("tensor", o), slots=(k,))
+        return g
+
+    @cached_property
+    def op_dag(self) -> nx.DiGraph[Any]:
+        """The op-level projection: nodes are op indices."""
+        import networkx as nx
+
+        g: nx.DiGraph[Any] = nx.DiGraph()
+        g.add_nodes_from(range(len(self.ops)))
+        g.add_edges_from((int(p), i) for i, preds in enumerate(self.predecessors) for p in preds)
+        return g
+
+    def activations(self, op: Op) -> tuple[str, ...]:
+        """Names of the non-constant tensors that ``op`` reads, each once, in slot order."""
+        return tuple(n for n in dict.fromkeys(op.inputs) if n and not self.tensors[n].is_constant)
+
+    def constants(self, op: Op) -> tuple[str, ...]:
+        """Names of the constants that ``op`` reads, each once, in slot order."""
+        return tuple(n for n in dict.fromkeys(op.inputs) if n and self.tensors[n].is_constant)
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with some fields changed; validated again."""
+        return replace(self, **changes)

@@ -1,0 +1,213 @@
+"""Systems on chip, as their YAML files describe them. Every figure carries a source or says that it is estimated.
+
+Units are in the names: ``_hz, _v, _w, _j, _s, _bytes, _bytes_s, _ops_s`` (operations per second; one MAC is two),
+``_c`` (degrees Celsius), ``_k_per_w``, ``_j_per_k``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Kind = Literal["cpu", "gpu", "npu"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Figure(_Strict):
+    """A number with where it comes from: exactly one of ``source`` and ``estimated`` (the basis of the estimate)."""
+
+    value: float = Field(ge=0)
+    source: str | None = None
+    estimated: str | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.source is None) == (self.estimated is None):
+            raise ValueError("a figure needs either 'source: ...' or 'estimated: <basis>'")
+        return self
+
+    def __float__(self) -> float:
+        return self.value
+
+
+class OperatingPoint(_Strict):
+    """A frequency and its supply voltage; ``voltage_estimated`` is shown wherever power is."""
+
+    hz: float = Field(gt=0)
+    v: float = Field(gt=0, le=2.5)
+    voltage_estimated: bool = True
+
+
+class Cluster(_Strict):
+    """Identical cores that share a clock. A GPU or an NPU is one cluster."""
+
+    name: Name
+    cores: tuple[int, ...] = ()
+    operating_points: tuple[OperatingPoint, ...] = Field(min_length=1)
+    operating_points_source: str
+    peak_ops_s: dict[str, Figure]
+    """Per precision (``f32, f16, bf16, i8, i16, i4``), whole cluster at the top operating point."""
+    dynamic_w: Figure
+    """Whole cluster, fully active, at the top operating point; scales with f and V squared."""
+    leakage_w: Figure
+    """Whole cluster at the top voltage and 25 degrees."""
+    leakage_doubling_k: Figure = Figure(value=30.0, estimated="typical FinFET leakage doubles every 25-35 K")
+    idle_w: Figure = Figure(value=0.0, estimated="power-gated when idle")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        hz = [p.hz for p in self.operating_points]
+        if hz != sorted(set(hz)):
+            raise ValueError(f"operating points of {self.name!r} must ascend in frequency without repeats")
+        return self
+
+    @property
+    def top(self) -> OperatingPoint:
+        """The fastest operating point."""
+        return self.operating_points[-1]
+
+
+class Processor(_Strict):
+    """A processor that ops can be placed on."""
+
+    name: Name
+    kind: Kind
+    model: str
+    clusters: tuple[Cluster, ...] = Field(min_length=1)
+    delegate: str = "numba"
+    support: str | None = None
+    """Which accelerator table of ``ops_support`` applies; None: everything the CPU kernels have."""
+    float_dtype: Literal["f32", "f16"] = "f32"
+    """What ``--precision float`` means here, and what activations are stored as."""
+    layout: Literal["native", "nhwc", "blocked"] = "native"
+    bandwidth_bytes_s: Figure
+    """Reachable alone."""
+    onchip_bytes: Figure
+    launch_s: Figure
+    op_overhead_s: Figure
+    utilisation: dict[str, Figure] = Field(default_factory=dict)
+    """Share of the peak that an operator class reaches (``conv1x1, conv, grouped, depthwise, gemm, matmul, vector``)."""
+    vector_bytes_s: Figure | None = None
+    """Rate of non-matrix work on data held on chip."""
+
+
+class Link(_Strict):
+    """What it takes to pass a tensor from one processor to another (both ways)."""
+
+    between: tuple[Kind, Kind]
+    sync_s: Figure
+    coherent: bool
+    cache_maintenance_s: Figure
+    """Per tensor, zero if coherent."""
+    cache_maintenance_s_per_byte: Figure
+    handle: str | None = None
+    """Zero-copy handle kind (``dma-buf, ahardwarebuffer, iosurface, shared``); None: data are copied."""
+
+
+class Memory(_Strict):
+    """DRAM and the system cache."""
+
+    kind: str
+    capacity_bytes: Figure
+    peak_bytes_s: Figure
+    reachable_bytes_s: Figure
+    """By all processors together."""
+    together_bytes_s: dict[str, Figure] = Field(default_factory=dict)
+    """Measured sums for pairs (``cpu+npu``)."""
+    system_cache_bytes: Figure
+    energy_j_per_byte: Figure
+
+
+class ThermalNode(_Strict):
+    """A lump of heat capacity. Processors are named in ``processors``; ambient is implicit."""
+
+    name: Name
+    capacity_j_per_k: Figure
+    processors: tuple[Name, ...] = ()
+
+
+class ThermalResistance(_Strict):
+    """A heat path; ``ambient`` may be one end."""
+
+    between: tuple[Name, Name]
+    k_per_w: Figure
+
+
+class Trip(_Strict):
+    """A trip point: above ``temperature_c`` of ``node`` the governor cools ``processors``."""
+
+    node: Name
+    temperature_c: Figure
+    hysteresis_k: Figure
+    polling_s: Figure
+    processors: tuple[Name, ...]
+    governor: Literal["step_wise", "power_allocator"] = "step_wise"
+
+
+class Thermal(_Strict):
+    """RC network, sensors and trips."""
+
+    nodes: tuple[ThermalNode, ...]
+    resistances: tuple[ThermalResistance, ...]
+    trips: tuple[Trip, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Self:
+        names = {n.name for n in self.nodes} | {"ambient"}
+        for r in self.resistances:
+            if not set(r.between) <= names:
+                raise ValueError(f"thermal resistance {r.between} names a node that does not exist")
+        for t in self.trips:
+            if t.node not in names:
+                raise ValueError(f"trip on {t.node!r}, which is not a thermal node")
+        return self
+
+
+class SoC(_Strict):
+    """A system on chip. ``id`` is the marketing name in lower case with hyphens."""
+
+    schema_version: Literal[1] = 1
+    id: Name
+    name: str
+    vendor: str
+    family: str
+    process_nm: float | None = None
+    processors: tuple[Processor, ...] = Field(min_length=1)
+    queues: dict[Name, str]
+    """Queue name -> processor, or ``processor:cores`` (``cpu:2-7``)."""
+    memory: Memory
+    links: tuple[Link, ...] = ()
+    thermal: Thermal
+    base_w: Figure
+    """Rest of the device (display, radios, rails) while inferring."""
+    governor: Literal["performance", "schedutil", "powersave"] = "performance"
+    interval: tuple[float, float] = (0.6, 1.6)
+    """80 % interval of a latency prediction, as factors, until issue-4 models calibrate it."""
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [p.name for p in self.processors]
+        if len(set(names)) != len(names):
+            raise ValueError("two processors share a name")
+        for queue, target in self.queues.items():
+            if target.split(":")[0] not in names:
+                raise ValueError(f"queue {queue!r} names the processor {target!r}, which does not exist")
+        if not any(p.kind == "cpu" for p in self.processors):
+            raise ValueError("a SoC needs a processor of kind cpu: it submits the work")
+        return self
+
+    @cached_property
+    def by_name(self) -> dict[str, Processor]:
+        """Processor by name."""
+        return {p.name: p for p in self.processors}
+
+    def link(self, a: str, b: str) -> Link | None:
+        """The link between two processor kinds, in either direction."""
+        return next((k for k in self.links if set(k.between) == {a, b}), None)
