@@ -7,7 +7,7 @@ rebuild the cost table. It is byte-stable: same input, same bytes; no clock time
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -143,6 +143,8 @@ class SoCRef(_Strict):
     id: str
     sha256: str
     overrides: dict[str, str] = {}
+    spec: dict[str, Any] | None = None
+    """The whole SoC, for ``host`` only."""
 
 
 class Header(_Strict):

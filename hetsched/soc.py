@@ -79,6 +79,8 @@ class Processor(_Strict):
     name: Name
     kind: Kind
     model: str
+    family: str | None = None
+    """Which row of the cost model's parameters applies (``cortex, hexagon, adreno, ...``); None: the kind's default."""
     clusters: tuple[Cluster, ...] = Field(min_length=1)
     delegate: str = "numba"
     support: str | None = None
@@ -88,11 +90,14 @@ class Processor(_Strict):
     layout: Literal["native", "nhwc", "blocked"] = "native"
     bandwidth_bytes_s: Figure
     """Reachable alone."""
+    core_bandwidth_bytes_s: Figure | None = None
+    """Reachable by one core, for queues of a few cores; None: one core can use all of ``bandwidth_bytes_s``."""
     onchip_bytes: Figure
     launch_s: Figure
     op_overhead_s: Figure
     utilisation: dict[str, Figure] = Field(default_factory=dict)
-    """Share of the peak that an operator class reaches (``conv1x1, conv, grouped, depthwise, gemm, matmul, vector``)."""
+    """Share of the peak that an operator class reaches (``conv1x1, conv, grouped, depthwise, gemm, matmul``), or one at one
+    precision (``conv/i8``). What is absent comes from the cost model's parameters of the family."""
     vector_bytes_s: Figure | None = None
     """Rate of non-matrix work on data held on chip."""
 

@@ -1,0 +1,65 @@
+# Everything here works on a clean clone with only Python >= 3.11 and make.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PYTHONHASHSEED ?= random
+
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan calibrate lock wheel clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hetsched needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11"; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked dependencies into $(VENV) (once)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## Plan, simulate, run and report a real trained model (into demo/)
+	@$(BIN)/python tests/models/fetch.py models pp-ocrv4-det
+	@$(BIN)/python docs/demo.py demo
+
+test: $(STAMP) models ## Run the test suite
+	@$(BIN)/python -m pytest -q
+
+models: $(STAMP) ## Bring the real models that the tests use (into models/)
+	@$(BIN)/python tests/models/fetch.py models >/dev/null || echo "some real models could not be fetched: their tests will be skipped"
+
+lint: $(STAMP) ## Style and formatting
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP) ## Static types (mypy strict)
+	@$(BIN)/mypy
+
+contracts: $(STAMP) ## Who may import whom
+	@$(BIN)/lint-imports
+
+coverage: $(STAMP) models ## Test coverage (numba-compiled lines do not count as run)
+	@$(BIN)/python -m pytest -q --cov --cov-report=term
+
+bench-kernels: $(STAMP) ## Kernels against numpy and ONNX Runtime, one thread, interleaved
+	@$(BIN)/python -m hetsched_kernels.benchmark
+
+bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
+	@$(BIN)/python tests/bench_plan.py
+
+calibrate: $(STAMP) ## Measure this machine again
+	@$(BIN)/hetsched calibrate
+
+lock: $(STAMP) ## Resolve the dependencies again into requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --no-emit-index-url --generate-hashes --no-header -q -o requirements.lock
+
+wheel: $(STAMP) ## Build the wheel and the source distribution (into dist/)
+	@$(BIN)/python -m hatchling build
+
+clean: ## Remove what make made, except the models
+	rm -rf $(VENV) dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

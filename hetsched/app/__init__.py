@@ -1,0 +1,34 @@
+"""One function per verb. This is where solver, simulator and runtime meet; everything below knows only its own part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hetsched.app.explaining import diff, explain
+    from hetsched.app.inputs import load, soc
+    from hetsched.app.planning import Planned, plan
+    from hetsched.app.reporting import report
+    from hetsched.app.running import run
+    from hetsched.app.simulating import simulate
+
+_HOMES = {
+    "load": "inputs",
+    "soc": "inputs",
+    "plan": "planning",
+    "Planned": "planning",
+    "simulate": "simulating",
+    "run": "running",
+    "report": "reporting",
+    "explain": "explaining",
+    "diff": "explaining",
+}
+__all__ = ["Planned", "diff", "explain", "load", "plan", "report", "run", "simulate", "soc"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"hetsched.app.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'hetsched.app' has no attribute {name!r}")

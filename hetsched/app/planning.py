@@ -1,0 +1,231 @@
+"""The verb *plan*: model + SoC -> cost table -> solver -> plan."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import hetsched
+from hetsched.app.inputs import load
+from hetsched.app.inputs import soc as find_soc
+from hetsched.costs import CostTable
+from hetsched.errors import InfeasibleError, OptionError
+from hetsched.files import write_atomically
+from hetsched.graph import Graph
+from hetsched.plan import Deployment, Entry, Header, ModelRef, Plan, SoCRef
+from hetsched.soc import SoC
+
+Objective = Literal["latency", "energy", "edp", "period"]
+PRECISIONS = ("auto", "float", "w8a8", "w8a16", "w4a16", "w4a8")
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A deployment together with what it was made from, so that it can be simulated, run and reported at once."""
+
+    deployment: Deployment
+    graph: Graph
+    soc: SoC
+    table: CostTable = field(repr=False)
+    wall_s: float = 0.0
+    path: Path | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The (only) plan of a single-shot model."""
+        return self.deployment.entries[0].plan
+
+    @cached_property
+    def placement(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """``(order, alternative)`` as indices of the cost table."""
+        return placement_of(self.plan, self.table)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
+        path = Path(path)
+        write_atomically(path, relocated(self.deployment, self.graph, path).to_json().encode())
+        return path
+
+    def summary(self) -> dict[str, Any]:
+        """The stable keys of ``plan --json``."""
+        p = self.plan.prediction
+        by_kind = {q.name: q.kind for q in self.table.queues}
+        return {
+            "model": self.graph.name,
+            "soc": self.soc.id,
+            "solver": self.plan.solver,
+            "status": self.plan.status,
+            "objective": self.plan.objective,
+            "latency_ms": p.latency_s * 1e3,
+            "latency_ms_interval": [v * 1e3 for v in p.latency_interval_s],
+            "simulated_ms": None if p.simulated_s is None else p.simulated_s * 1e3,
+            "energy_mj": p.energy_j * 1e3,
+            "peak_memory_mb": p.peak_memory_bytes / 1e6,
+            "lower_bound_ms": self.plan.bound_s * 1e3 if self.plan.objective == "latency" else None,
+            "gap": self.plan.gap,
+            "segments": len(self.plan.segments),
+            "ops_by_processor": dict(sorted(Counter(by_kind[x.queue] for x in self.plan.placements).items())),
+            "baselines": {b.solver: None if b.latency_s is None else b.latency_s * 1e3 for b in self.plan.baselines},
+            "wall_s": self.wall_s,
+            "plan_path": None if self.path is None else str(self.path),
+        }
+
+
+def placement_of(plan: Plan, table: CostTable) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A plan's order and alternatives as indices of ``table``.
+
+    Raises:
+        PlanError: the plan was made for another graph, or names a queue or precision that the table does not have.
+    """
+    from hetsched.errors import PlanError
+
+    index = {name: i for i, name in enumerate(table.op_names)}
+    if set(index) != set(plan.order) or len(plan.order) != len(index):
+        raise PlanError("the plan and the model do not have the same ops; make the plan again with 'hetsched plan'")
+    queue = {q.name: i for i, q in enumerate(table.queues)}
+    alternative = [-1] * len(index)
+    for p in plan.placements:
+        op = index[p.op]
+        for a in table.alternatives(op):
+            if table.alt_queue[a] == queue.get(p.queue, -1) and table.alt_precision[a] == p.precision:
+                alternative[op] = a
+                break
+        else:
+            raise PlanError(f"op {p.op!r} cannot run on {p.queue} in {p.precision} on this SoC; make the plan again")
+    return tuple(index[name] for name in plan.order), tuple(alternative)
+
+
+def relocated(deployment: Deployment, graph: Graph, plan_path: Path) -> Deployment:
+    """The deployment with the model's path relative to where the plan file will be."""
+    if graph.source is None:
+        return deployment
+    import os
+
+    relative = Path(os.path.relpath(graph.source.resolve(), plan_path.resolve().parent)).as_posix()
+    return deployment.model_copy(update={"model": deployment.model.model_copy(update={"path": relative})})
+
+
+def plan(
+    model: str | Path | Graph,
+    soc: str | Path | SoC = "host",
+    *,
+    objective: Objective = "latency",
+    precision: str = "auto",
+    runtime: str = "default",
+    solver: str = "auto",
+    dims: Mapping[str, int] | None = None,
+    time_limit_s: float = 5.0,
+    memory_limit_bytes: int | None = None,
+    forced: Mapping[str, str] | None = None,
+    forbidden: Mapping[str, str] | None = None,
+    rules: Path | None = None,
+    simulated: bool = True,
+    progress: Progress | None = None,
+) -> Planned:
+    """Decide where each operator runs.
+
+    Args:
+        model: a model file, or a graph from :func:`hetsched.load`.
+        soc: a SoC id, a YAML file, ``host``, or a :class:`~hetsched.soc.SoC`.
+        objective: what to minimise.
+        precision: ``auto`` keeps float models float and integer models integer; ``float``; or an integer precision.
+        runtime: the vendor runtime whose operator support and overheads are assumed.
+        solver: a solver's name; ``auto`` is never worse than any other.
+        dims: symbolic dimensions, if ``model`` is a path.
+        time_limit_s: wall-clock budget of the solver; a plan that it stops has ``status: clock``.
+        memory_limit_bytes: weights and activations may not exceed it.
+        forced: op name (or the user's node name) -> queue or processor kind.
+        forbidden: op name -> queue or processor kind that it must not use.
+        rules: affinity table for the ``rules`` solver.
+        simulated: also simulate one inference with bandwidth contention (and let ``auto`` rank by it).
+        progress: called with a short line whenever a stage begins.
+
+    Raises:
+        InputError: bad model, SoC or option.
+        InfeasibleError: no placement satisfies the constraints.
+    """
+    from hetsched.partition import Problem, baselines, build_plan, solve
+    from hetsched_cost_models import build_table, parameter_version
+
+    if objective not in get_args(Objective):
+        raise OptionError(f"no objective is called {objective!r}: use one of {', '.join(get_args(Objective))}")
+    if precision not in PRECISIONS:
+        raise OptionError(f"no precision is called {precision!r}: use one of {', '.join(PRECISIONS)}")
+    say = progress or (lambda _: None)
+    began = time.perf_counter()
+    say("loading")
+    graph = model if isinstance(model, Graph) else load(model, dims)
+    chip = soc if isinstance(soc, SoC) else find_soc(soc)
+    say("costing")
+    table = build_table(graph, chip, precision=precision, runtime=runtime)
+    problem = Problem(
+        table=table,
+        objective=objective,
+        memory_limit_bytes=memory_limit_bytes,
+        forced=named_queues(graph, table, forced),
+        forbidden=named_queues(graph, table, forbidden),
+        rules=rules,
+    )
+    say("solving")
+
+    def contended(order: tuple[int, ...], alternative: tuple[int, ...]) -> float:
+        from hetsched_simulations import simulate
+
+        outcome = simulate(table, chip, order, alternative, thermal=False, op_spans=False)
+        return float(outcome.latencies_s[0])
+
+    evaluate = (lambda s: contended(tuple(s.order), tuple(s.alternative))) if simulated and objective == "latency" else None
+    solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
+    made = build_plan(graph, problem, solution, baselines=baselines(problem))
+    if simulated:
+        value = contended(tuple(solution.order), tuple(solution.alternative))
+        made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
+    deployment = Deployment(
+        header=Header(hetsched=hetsched.__version__),
+        model=ModelRef(path="" if graph.source is None else graph.source.name, sha256=graph.sha256, dims=dict(graph.dims)),
+        soc=soc_ref(chip),
+        runtime=runtime,
+        precision=precision,
+        parameters=parameter_version(),
+        entries=(Entry(plan=made),),
+    )
+    return Planned(deployment, graph, chip, table, time.perf_counter() - began)
+
+
+def soc_ref(chip: SoC) -> SoCRef:
+    """How a plan file refers to a SoC; ``host`` is embedded whole, since no other machine has it."""
+    from hetsched.soc_files import soc_sha256
+
+    spec = chip.model_dump(mode="json") if chip.id == "host" else None
+    return SoCRef(id=chip.id, sha256=soc_sha256(chip), spec=spec)
+
+
+def named_queues(graph: Graph, table: CostTable, wanted: Mapping[str, str] | None) -> dict[int, tuple[int, ...]]:
+    """Resolve op (or user node) names and queue (or kind) names to indices.
+
+    Raises:
+        OptionError: no op, or no queue, has the name.
+    """
+    out: dict[int, tuple[int, ...]] = {}
+    by_origin = {o: i for i, op in enumerate(graph.ops) for o in (*op.origin, op.name)}
+    for name, where in (wanted or {}).items():
+        if name not in by_origin:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, by_origin, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "see 'hetsched plan --json' for the names"
+            raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
+        hits = tuple(i for i, q in enumerate(table.queues) if where in (q.name, q.kind))
+        if not hits:
+            raise OptionError(f"no queue is called {where!r} on {table.soc}: use one of {', '.join(q.name for q in table.queues)}")
+        out[by_origin[name]] = hits
+    return out
+
+
+__all__ = ["InfeasibleError", "Objective", "Planned", "placement_of", "plan"]

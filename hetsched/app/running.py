@@ -1,0 +1,139 @@
+"""The verb *run*: execute a host plan on this machine and, on request, check every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.app.planning import Planned
+from hetsched.app.sessions import open_session
+from hetsched.errors import OptionError
+from hetsched.graph import Graph
+from hetsched.soc import SoC
+from hetsched.trace import Trace
+
+if TYPE_CHECKING:
+    from hetsched.runtime import CheckReport, RunResult
+
+MAX_INPUT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A real run and what it was a run of."""
+
+    planned: Planned
+    result: RunResult = field(repr=False)
+    check: CheckReport | None = None
+    inputs: str = "seeded noise"
+
+    @property
+    def trace(self) -> Trace:
+        """What happened when."""
+        return self.result.trace
+
+    @property
+    def outputs(self) -> dict[str, npt.NDArray[Any]]:
+        """Graph outputs by name."""
+        return self.result.outputs
+
+    def summary(self) -> dict[str, Any]:
+        """The stable keys of ``run --json``."""
+        lat = np.asarray(self.result.latencies_s)
+        out: dict[str, Any] = {
+            "model": self.planned.graph.name,
+            "soc": self.planned.soc.id,
+            "inputs": self.inputs,
+            "repeat": len(lat),
+            "latency_ms": {"first": float(lat[0]) * 1e3, "median": float(np.median(lat)) * 1e3, "min": float(lat.min()) * 1e3},
+            "predicted_ms": self.planned.plan.prediction.latency_s * 1e3,
+            "predicted_ms_interval": [v * 1e3 for v in self.planned.plan.prediction.latency_interval_s],
+            "outputs": {k: list(v.shape) for k, v in sorted(self.outputs.items())},
+            "check": None if self.check is None else self.check.summary(),
+        }
+        return out
+
+
+def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
+    """Inputs from an ``.npz`` file (no pickle), checked against the graph's inputs.
+
+    Raises:
+        OptionError: absent, not an npz, or names, shapes or types that do not fit.
+    """
+    if not path.is_file():
+        raise OptionError(f"there is no input file {path}")
+    if path.stat().st_size > MAX_INPUT_BYTES:
+        raise OptionError(f"the input file {path} is larger than 4 GiB")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            feeds = {k: archive[k] for k in archive.files}
+    except Exception as e:
+        raise OptionError(f"{path} is not a readable .npz file ({e}): write it with numpy.savez") from e
+    for name in graph.inputs:
+        want = graph.tensors[name]
+        if name not in feeds:
+            raise OptionError(f"{path} has no array {name!r}: the model reads {', '.join(graph.inputs)}")
+        if feeds[name].shape != want.shape or feeds[name].dtype != want.dtype.numpy:
+            have = f"{feeds[name].dtype}{list(feeds[name].shape)}"
+            raise OptionError(f"{path}: {name!r} is {have}, the plan needs {want.dtype.numpy}{list(want.shape)}")
+    return {k: np.ascontiguousarray(feeds[k]) for k in graph.inputs}
+
+
+def run(
+    target: str | Path | Graph | Planned,
+    soc: str | Path | SoC | None = None,
+    *,
+    inputs: str | Path | Mapping[str, npt.NDArray[Any]] | None = None,
+    check: bool = False,
+    repeat: int = 1,
+    seed: int = 0,
+    delegate: str | None = None,
+    **plan_options: Any,
+) -> Ran:
+    """Execute a plan here (or plan a model for the host first).
+
+    Args:
+        target: a plan file, a model file, a graph, or a :class:`Planned`.
+        soc: where to plan, if ``target`` is a model (only ``host`` can run here, unless ``delegate`` is ``null``).
+        inputs: an ``.npz`` file or arrays by input name; None: seeded noise.
+        check: compare every operator's output with ONNX Runtime.
+        repeat: number of inferences.
+        seed: of the noise.
+        delegate: ``null`` runs any plan without computing; None: what the plan says.
+        **plan_options: passed to :func:`hetsched.app.planning.plan` if ``target`` is a model.
+
+    Raises:
+        OptionError: bad inputs, or a plan that cannot run on this machine.
+        ExecutionError: an operator failed; the message names the user's node.
+    """
+    from hetsched.runtime import check as check_against_reference
+    from hetsched.runtime import compile as compile_plan
+    from hetsched.runtime import make_inputs
+
+    if not 1 <= repeat <= 1_000_000:
+        raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
+    planned = open_session(target, soc, **plan_options)
+    if planned.soc.id != "host" and delegate != "null":
+        raise OptionError(
+            f"this plan is for {planned.soc.id}, which is not this machine: run it there, plan for --soc host, or use --delegate null"
+        )
+    if inputs is None:
+        feeds, described = make_inputs(planned.graph, seed), f"seeded noise (seed {seed})"
+    elif isinstance(inputs, (str, Path)):
+        feeds, described = read_inputs(Path(inputs), planned.graph), Path(inputs).name
+    else:
+        feeds, described = dict(inputs), "given arrays"
+    with compile_plan(planned.graph, planned.plan, delegate=delegate) as executable:
+        report = None
+        if check:
+            observed = executable.run(feeds, observe=True)
+            report = check_against_reference(planned.graph, planned.plan, feeds, observed)
+        executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
+        result = executable.run(feeds, repeat=repeat)
+    result.trace.model = planned.graph.name
+    return Ran(planned, result, report, described)

@@ -1,0 +1,90 @@
+"""From whatever the user points at (a plan file, a model file, a :class:`Planned`) to a :class:`Planned`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hetsched.app.inputs import load
+from hetsched.app.inputs import soc as find_soc
+from hetsched.app.planning import Planned, plan
+from hetsched.errors import ModelError, PlanError
+from hetsched.graph import Graph
+from hetsched.plan import Deployment
+from hetsched.soc import SoC
+
+
+def is_plan_file(path: Path) -> bool:
+    """Whether a file looks like JSON (a plan), judged by its first byte that is not white space."""
+    if not path.is_file():
+        return path.suffix == ".json"
+    with path.open("rb") as f:
+        return f.read(256).lstrip()[:1] == b"{"
+
+
+def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | None = None, **plan_options: Any) -> Planned:
+    """A planned model: read back from a plan file, or planned now.
+
+    Args:
+        target: a plan file, a model file, a graph or a :class:`Planned`.
+        soc: for a model: where to plan it (default ``host``). For a plan file: must be left out.
+        plan_options: passed to :func:`hetsched.app.planning.plan` for a model.
+
+    Raises:
+        PlanError: the plan file is malformed, or its model or SoC is not the one it was made for.
+    """
+    if isinstance(target, Planned):
+        return target
+    if isinstance(target, Graph) or not is_plan_file(Path(target)):
+        return plan(target, soc or "host", **plan_options)
+    if soc is not None:
+        raise PlanError(f"{target} is already a plan for a SoC: leave --soc out, or give the model file instead")
+    return read_plan(Path(target))
+
+
+def read_plan(path: Path) -> Planned:
+    """Rebuild graph and cost table of a plan file.
+
+    Raises:
+        PlanError: malformed, or the model or the SoC has changed since.
+    """
+    from hetsched_cost_models import build_table
+
+    deployment = Deployment.from_file(path)
+    graph = _model_of(deployment, path)
+    chip = _soc_of(deployment, path)
+    table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime)
+    return Planned(deployment, graph, chip, table, 0.0, path)
+
+
+def _model_of(deployment: Deployment, path: Path) -> Graph:
+    where = path.parent / deployment.model.path
+    if not where.is_file():
+        raise PlanError(f"the model of {path} is not at {where}: keep plan and model together, or make the plan again")
+    dims: Mapping[str, int] = deployment.model.dims
+    try:
+        graph = load(where, dims)
+    except ModelError as e:
+        raise PlanError(f"the model of {path} cannot be loaded: {e}") from e
+    if graph.sha256 != deployment.model.sha256:
+        raise PlanError(f"the model {where} has changed since {path} was made: make the plan again with 'hetsched plan'")
+    return graph
+
+
+def _soc_of(deployment: Deployment, path: Path) -> SoC:
+    from pydantic import ValidationError
+
+    from hetsched.soc_files import soc_sha256
+
+    ref = deployment.soc
+    if ref.spec is not None:
+        try:
+            chip = SoC.model_validate(ref.spec)
+        except ValidationError as e:
+            raise PlanError(f"the SoC inside {path} is malformed: {e.errors()[0]['msg']}; make the plan again") from e
+    else:
+        chip = find_soc(ref.id)
+    if soc_sha256(chip) != ref.sha256:
+        raise PlanError(f"the SoC file of {ref.id} has changed since {path} was made: make the plan again with 'hetsched plan'")
+    return chip

@@ -1,0 +1,228 @@
+"""The verbs. Each reads its options, calls one function of :mod:`hetsched.app` and shows the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="hetsched",
+    help="Where should each operator of a model run on that phone chip, how fast, how hot, and does it hold when it really runs?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
+Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (see 'hetsched socs'), a YAML file, or 'host'.")]
+Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
+Precision = Annotated[str, typer.Option(help="auto | float | w8a8 | w8a16 | w4a16 | w4a8")]
+Runtime = Annotated[str, typer.Option(help="Vendor runtime whose support is assumed: default | qnn | litert | ort | coreml")]
+Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | rules | vendor | single:QUEUE")]
+Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
+TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]
+Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace: .pftrace (Perfetto) or .parquet.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from hetsched import __version__
+
+        print(f"hetsched {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Read the options that every verb shares (``--debug`` is taken out by ``main``)."""
+
+
+@app.command()
+def plan(
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files.")],
+    soc: Soc = "host",
+    objective: Objective = "latency",
+    precision: Precision = "auto",
+    runtime: Runtime = "default",
+    solver: Solver = "auto",
+    dim: Dim = [],  # noqa: B006
+    time_limit: TimeLimit = "5s",
+    memory_limit: Annotated[str | None, typer.Option(help="Weights and activations may not exceed it (300MB).")] = None,
+    force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op. Repeatable.")] = [],  # noqa: B006
+    forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op off a queue. Repeatable.")] = [],  # noqa: B006
+    rules: Annotated[Path | None, typer.Option(help="Affinity table for --solver rules.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Plan file; a folder if there are several models.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Decide where each operator of a model runs on a SoC."""
+    from hetsched.cli import planning, show
+
+    results = planning.plan_all(
+        models, output=output, quiet=as_json, soc=soc or "host", objective=objective, precision=precision, runtime=runtime, solver=solver,
+        dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid, rules=rules,
+    )  # fmt: skip
+    if as_json:
+        show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
+    else:
+        for planned in results:
+            show.plan(planned)
+
+
+@app.command()
+def simulate(
+    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL")],
+    soc: Soc = None,
+    duration: Annotated[str | None, typer.Option(help="Repeat the inference for this long (10min). Default: once.")] = None,
+    ambient: Annotated[float, typer.Option(help="Ambient temperature in degrees Celsius.")] = 25.0,
+    policy: Annotated[str, typer.Option(help="Thermal policy: static.")] = "static",
+    period: Annotated[str | None, typer.Option(help="An inference arrives every so often (33ms). Default: back to back.")] = None,
+    precision: Precision = "auto",
+    dim: Dim = [],  # noqa: B006
+    trace: Trace = None,
+    as_json: Json = False,
+) -> None:
+    """Simulate a plan: fences, shared bandwidth, clocks, heat."""
+    from hetsched.cli import options, show, simulating
+
+    result = simulating.simulate_one(
+        target, soc=soc, duration_s=options.seconds(duration, "--duration"), ambient_c=ambient, policy=policy,
+        period_s=options.seconds(period, "--period"), precision=precision, dim=dim, trace=trace, quiet=as_json,
+    )  # fmt: skip
+    if as_json:
+        show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
+    else:
+        show.simulation(result, trace)
+
+
+@app.command()
+def run(
+    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL")],
+    soc: Soc = None,
+    inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime.")] = False,
+    repeat: Annotated[int, typer.Option(help="Number of inferences.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    delegate: Annotated[str | None, typer.Option(help="null: run any plan without computing.")] = None,
+    precision: Precision = "auto",
+    dim: Dim = [],  # noqa: B006
+    trace: Trace = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="Y.npz", help="Write the outputs.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Execute a plan on this machine."""
+    from hetsched.cli import running, show
+
+    result = running.run_one(
+        target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, precision=precision, dim=dim,
+        trace=trace, output=output, quiet=as_json,
+    )  # fmt: skip
+    if as_json:
+        show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
+    else:
+        show.ran(result, trace)
+    if result.check is not None and not result.check.passed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    items: Annotated[list[Path], typer.Argument(metavar="PLAN_OR_TRACE...", help="Plan files and .parquet traces.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
+    as_json: Json = False,
+) -> None:
+    """Draw plans and traces as one self-contained HTML page."""
+    from hetsched.app.reporting import report as make_report
+    from hetsched.cli import show
+
+    path = make_report(items, output)
+    if as_json:
+        show.json({"report_path": str(path), "bytes": path.stat().st_size})
+    else:
+        show.line(f"report: {path}")
+
+
+@app.command()
+def explain(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN")],
+    op: Annotated[str, typer.Argument(metavar="OP", help="An op, or any of the model's own nodes.")],
+    as_json: Json = False,
+) -> None:
+    """Say why an operator is where it is and what each alternative would have cost."""
+    from hetsched.app.explaining import explain as explain_op
+    from hetsched.cli import show
+
+    found = explain_op(plan_file, op)
+    if as_json:
+        show.json(found.as_dict())
+    else:
+        show.explanation(found)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(metavar="PLAN")],
+    b: Annotated[Path, typer.Argument(metavar="PLAN")],
+    as_json: Json = False,
+) -> None:
+    """Say what changed between two plans of a model."""
+    from hetsched.app.explaining import diff as diff_plans
+    from hetsched.cli import show
+
+    found = diff_plans(a, b)
+    if as_json:
+        show.json(found.as_dict())
+    else:
+        show.difference(found)
+
+
+@app.command()
+def calibrate(as_json: Json = False) -> None:
+    """Measure this machine again: bandwidth, peak rates, kernel rates, latencies."""
+    from hetsched.cli import machine, show
+
+    measured = machine.calibrate(quiet=as_json)
+    if as_json:
+        show.json(measured)
+    else:
+        show.measurement(measured)
+
+
+@app.command()
+def socs(
+    ids: Annotated[list[str], typer.Argument(metavar="[ID...]")] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """List the SoCs, or show some in detail with the source of every figure."""
+    from hetsched.cli import machine, show
+
+    if ids:
+        found = machine.soc_details(ids)
+        if as_json:
+            show.json(found)
+        else:
+            show.soc_details(found)
+        return
+    rows = machine.soc_rows()
+    if as_json:
+        show.json(rows)
+    else:
+        show.rows("SoCs", rows)
+
+
+@app.command()
+def delegates(as_json: Json = False) -> None:
+    """List what can execute plans on this machine, and why the rest cannot."""
+    from hetsched.cli import machine, show
+
+    rows = machine.delegate_rows()
+    if as_json:
+        show.json(rows)
+    else:
+        show.rows("delegates", rows)

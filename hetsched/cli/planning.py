@@ -1,0 +1,66 @@
+"""``hetsched plan``: several models, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hetsched.app.planning import Planned
+from hetsched.app.planning import plan as plan_one
+from hetsched.cli import options
+from hetsched.cli.progress import progress
+from hetsched.errors import OptionError
+
+
+def plan_all(
+    models: Sequence[Path],
+    *,
+    output: Path | None,
+    quiet: bool,
+    soc: str,
+    objective: str,
+    precision: str,
+    runtime: str,
+    solver: str,
+    dim: Sequence[str],
+    time_limit: str,
+    memory_limit: str | None,
+    force: Sequence[str],
+    forbid: Sequence[str],
+    rules: Path | None,
+) -> list[Planned]:
+    """Plan every model; write plan files if asked."""
+    dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
+    limit = options.seconds(time_limit, "--time-limit")
+    targets = destinations(models, output)
+    results = []
+    for model, target in zip(models, targets, strict=True):
+        with progress(model.name, quiet) as bar:
+            planned = plan_one(
+                model, soc, objective=objective, precision=precision, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
+                time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
+                forced=forced, forbidden=forbidden, rules=rules, progress=bar.stage,
+            )  # fmt: skip
+        if target is not None:
+            planned.save(target)
+            planned = replace(planned, path=target)
+        results.append(planned)
+    return results
+
+
+def destinations(models: Sequence[Path], output: Path | None) -> list[Path | None]:
+    """Where each plan goes: ``output`` itself for one model, files inside it for several."""
+    if output is None:
+        return [None] * len(models)
+    if len(models) == 1 and not output.is_dir():
+        if not output.parent.is_dir():
+            raise OptionError(f"cannot write {output}: the folder {output.parent} does not exist")
+        return [output]
+    if output.exists() and not output.is_dir():
+        raise OptionError(f"-o {output} must be a folder when several models are planned")
+    names = [f"{m.stem}.plan.json" for m in models]
+    if len(set(names)) != len(names):
+        raise OptionError("two models have the same file name: plan them one at a time with -o")
+    output.mkdir(parents=True, exist_ok=True)
+    return [output / n for n in names]

@@ -1,0 +1,170 @@
+"""Short tables for people. Machines use ``--json``."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from hetsched.app.planning import Planned
+    from hetsched.app.running import Ran
+    from hetsched.app.simulating import Simulated
+    from hetsched.partition import Explanation, PlanDiff
+
+console = Console(highlight=False, soft_wrap=False)
+
+
+def json(value: object) -> None:
+    """Print one JSON value on standard output."""
+    print(json_module.dumps(value, indent=1, allow_nan=False))
+
+
+def line(text: str) -> None:
+    """Print one line as it is."""
+    print(text)
+
+
+def seconds(value: float | None) -> str:
+    """A duration in the unit that suits it."""
+    if value is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}" if abs(value) < 1000 * scale else f"{value / scale:.0f} {unit}"
+    return f"{value * 1e9:.3g} ns" if value else "0"
+
+
+def joules(value: float | None) -> str:
+    """An energy in mJ or J."""
+    if value is None:
+        return "-"
+    return f"{value * 1e3:.3g} mJ" if value < 1 else f"{value:.3g} J"
+
+
+def megabytes(value: float) -> str:
+    """A size in MB."""
+    return f"{value / 1e6:.3g} MB"
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> None:
+    """Print a table; cells are shown literally (names from a file are not markup)."""
+    out = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        out.add_column(column, justify="right" if i in numeric else "left", overflow="fold")
+    for row in rows:
+        out.add_row(*(escape(c) for c in row))
+    console.print(out)
+
+
+def rows(title: str, items: Sequence[Mapping[str, Any]]) -> None:
+    """Print a list of flat dicts with the same keys."""
+    if not items:
+        line(f"no {title}")
+        return
+    keys = list(items[0])
+    table(title, keys, [["" if i[k] is None else str(i[k]) for k in keys] for i in items])
+
+
+def plan(planned: Planned) -> None:
+    """The answer, the baselines beside it, where the ops went."""
+    p, pred = planned.plan, planned.plan.prediction
+    low, high = pred.latency_interval_s
+    line(f"{planned.graph.name} on {planned.soc.name}: {seconds(pred.latency_s)} (80 % of cases {seconds(low)} to {seconds(high)}),")
+    contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
+    line(f"  {joules(pred.energy_j)}, peak {megabytes(pred.peak_memory_bytes)}{contended}")
+    proof = f"at most {p.gap:.1%} above the best possible" if p.gap < 10 else "no useful bound"
+    line(f"  {p.solver}: {p.status}, {proof}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
+    baselines = [
+        [b.solver, seconds(b.latency_s), joules(b.energy_j), "-" if b.segments is None else str(b.segments), b.reason] for b in p.baselines
+    ]
+    baselines.append(["this plan", seconds(pred.latency_s), joules(pred.energy_j), str(len(p.segments)), ""])
+    table("", ["", "latency", "energy", "segments", ""], baselines, numeric=(1, 2, 3))
+    counts = planned.summary()["ops_by_processor"]
+    line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in counts.items()))
+    for note in p.notes:
+        line(f"note: {note}")
+    if planned.path is not None:
+        line(f"plan: {planned.path}")
+
+
+def simulation(result: Simulated, trace: Path | None) -> None:
+    """How the latency held and how warm it got."""
+    s = result.summary()
+    lat = s["latency_ms"]
+    line(
+        f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C: {s['inferences']} inference(s) in {seconds(s['duration_s'])}"
+    )
+    line("  latency " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in lat.items()))
+    line(f"  energy {joules(sum(s['energy_j'].values()))}, {s['average_power_w']:.2f} W on average")
+    line("  at the end " + ", ".join(f"{k} {v:.1f} °C" for k, v in s["final_temperatures_c"].items()))
+    throttled = s["throttled"]
+    line("  throttled: " + (", ".join(f"{k} {v}" for k, v in throttled.items()) if throttled else "never"))
+    line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
+    if trace is not None:
+        line(f"trace: {trace}")
+
+
+def ran(result: Ran, trace: Path | None) -> None:
+    """Measured beside predicted, and the check."""
+    s = result.summary()
+    lat, (low, high) = s["latency_ms"], s["predicted_ms_interval"]
+    measured = f"measured {seconds(lat['median'] / 1e3)} (median of {s['repeat']}, best {seconds(lat['min'] / 1e3)})"
+    line(f"{s['model']} on this machine, {s['inputs']}: {measured}")
+    line(f"  predicted {seconds(s['predicted_ms'] / 1e3)} (80 % of cases {seconds(low / 1e3)} to {seconds(high / 1e3)})")
+    if result.check is not None:
+        for text in result.check.lines():
+            line(f"  {text}")
+    if trace is not None:
+        line(f"trace: {trace}")
+
+
+def explanation(found: Explanation) -> None:
+    """Why an op is where it is."""
+    for text in found.lines():
+        line(text)
+    table("", ["place", "precision", "op alone", "energy", "whole plan"], found.rows(), numeric=(2, 3, 4))
+    for refusal in found.refusals:
+        line(f"refused: {refusal}")
+
+
+def difference(found: PlanDiff) -> None:
+    """What changed between two plans."""
+    for text in found.lines():
+        line(text)
+
+
+def measurement(measured: Mapping[str, Any]) -> None:
+    """A host measurement as name, value."""
+    table("this machine", ["figure", "value"], [[k, _plain(v)] for k, v in measured.items()])
+
+
+def soc_details(socs: Sequence[Mapping[str, Any]]) -> None:
+    """Every figure of some SoCs with its origin."""
+    for soc in socs:
+        found = [[path, f"{fig['value']:g}", fig["source"] or f"estimated: {fig['estimated']}"] for path, fig in _figures(soc, "")]
+        table(str(soc["name"]), ["figure", "value", "where from"], found, numeric=(1,))
+
+
+def _figures(node: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
+    if isinstance(node, Mapping):
+        if set(node) == {"value", "source", "estimated"}:
+            return [(path, node)]
+        return [f for k, v in node.items() for f in _figures(v, f"{path}.{k}" if path else str(k))]
+    if isinstance(node, (list, tuple)):
+        named = [v.get("name", i) if isinstance(v, Mapping) else i for i, v in enumerate(node)]
+        return [f for n, v in zip(named, node, strict=True) for f in _figures(v, f"{path}.{n}")]
+    return []
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
+    return str(value)

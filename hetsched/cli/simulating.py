@@ -1,0 +1,47 @@
+"""``hetsched simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hetsched.app.sessions import is_plan_file
+from hetsched.app.simulating import Simulated, simulate
+from hetsched.cli import options, traces
+from hetsched.cli.progress import progress
+
+
+def simulate_one(
+    target: Path,
+    *,
+    soc: str | None,
+    duration_s: float | None,
+    ambient_c: float,
+    policy: str,
+    period_s: float | None,
+    precision: str,
+    dim: Sequence[str],
+    trace: Path | None,
+    quiet: bool,
+) -> Simulated:
+    """Simulate a plan file, or plan a model first."""
+    traces.check_name(trace)
+    with progress("simulating", quiet) as bar:
+        result = simulate(
+            target, soc, duration_s=duration_s, ambient_c=ambient_c, policy=policy, period_s=period_s, progress=bar.share,
+            **plan_options(target, precision, dim),
+        )  # fmt: skip
+    traces.write(result.trace, trace)
+    return result
+
+
+def plan_options(target: Path, precision: str, dim: Sequence[str]) -> dict[str, Any]:
+    """Options that only a model (not a plan file) takes."""
+    from hetsched.errors import OptionError
+
+    if is_plan_file(target):
+        if dim or precision != "auto":
+            raise OptionError(f"{target} is already a plan: --dim and --precision belong to 'hetsched plan'")
+        return {}
+    return {"dims": options.dims(dim), "precision": precision}

@@ -1,0 +1,163 @@
+"""Dynamic programming over the frontier of a topological order: exact for additive objectives.
+
+Between two ops the future depends on the past only through the *frontier*: where each live tensor is held (the domain
+of its producer, and the domains it has been converted to) and the queue of the open segment. Real networks have small
+frontiers. States are pruned by *imitation dominance*: a state s is dropped when a cheaper state j could copy every
+future decision of s, pay for its worst queue switch and its missing conversions, and still cost no more. That keeps
+the optimum; only the width cap may lose it, and then the result says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from hetsched.partition.timing import Costs
+
+#: A state of the frontier: (cost, queue of the open segment, codes of the live tensors, parent state, alternative).
+State = tuple[float, int, tuple[int, ...], int, int]
+COMPARED = 64
+
+
+class Additive:
+    """Per-op, per-transfer and per-switch costs: ``seconds_weight`` times serial seconds plus ``energy_weight`` times joules."""
+
+    def __init__(self, c: Costs, seconds_weight: float = 1.0, energy_weight: float = 0.0, per_segment: float = 0.0) -> None:
+        w, e, q = seconds_weight, energy_weight, range(c.queues)
+        self.op = [w * t + e * j for t, j in zip(c.time, c.energy, strict=True)]
+        self.transfer = c.transfer if (w, e) == (1.0, 0.0) else _mix(c, w, e)
+        self.first = [w * c.launch[r] + e * c.launch_j[r] + per_segment for r in q]
+        self.switch = [[w * c.sync[p][r] + e * c.sync_j[p][r] + self.first[r] if p != r else 0.0 for r in q] for p in q]
+        self.last = [w * c.sync[p][c.host] + e * c.sync_j[p][c.host] for p in q]
+        ends = [[*self.switch[p], self.last[p]] for p in q]
+        self.imitate = [[max(a - b for a, b in zip(ends[j], ends[s], strict=True)) for s in q] for j in q]
+        """[j][s] most that an open segment on j can cost more than one on s, whatever comes next."""
+
+
+def _mix(c: Costs, w: float, e: float) -> list[list[list[float]]]:
+    return [
+        [[w * s + e * j for s, j in zip(rs, rj, strict=True)] for rs, rj in zip(ts, tj, strict=True)]
+        for ts, tj in zip(c.transfer, c.transfer_j, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class FrontierResult:
+    """The cheapest placement for an order, its additive cost, whether that is exact, and the most states kept."""
+
+    cost: float
+    alternative: tuple[int, ...]
+    exact: bool
+    width: int
+
+
+def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 2000) -> FrontierResult:
+    """The cheapest placement for one topological order.
+
+    Args:
+        c: the costs.
+        order: a topological order of the ops.
+        add: what is added up.
+        cap: most states kept after an op; where it bites the result is a beam search and not exact.
+    """
+    if not order:
+        return FrontierResult(0.0, (), True, 0)
+    frontier = _Frontier(c, add)
+    layer: list[State] = [(0.0, -1, (), -1, -1)]
+    history: list[list[State]] = []
+    exact, width = True, 1
+    for op in order:
+        layer = frontier.prune(frontier.advance(layer, op))
+        width = max(width, len(layer))
+        if len(layer) > cap:
+            layer, exact = layer[:cap], False
+        history.append(layer)
+    best = min(range(len(layer)), key=lambda k: (layer[k][0] + add.last[layer[k][1]], k))
+    cost = layer[best][0] + add.last[layer[best][1]]
+    alternative = [-1] * c.n
+    for op, states in zip(reversed(order), reversed(history), strict=True):
+        _, _, _, parent, alt = states[best]
+        alternative[op], best = alt, parent
+    return FrontierResult(cost, tuple(alternative), exact, width)
+
+
+class _Frontier:
+    """The live tensors and how states move over an op. A tensor's code is ``producer's domain << d | domains it is in``."""
+
+    def __init__(self, c: Costs, add: Additive) -> None:
+        self.c, self.add = c, add
+        self.live: list[int] = []
+        self.uses = [0] * len(c.producer)
+        self.wanted: list[set[int]] = [set() for _ in c.producer]
+        for op, row in enumerate(c.inputs):
+            for t in row:
+                self.uses[t] += 1
+                self.wanted[t].update(c.domain[a] for a in c.alts[op])
+        self.penalties: dict[tuple[int, int, int], float] = {}
+
+    def advance(self, layer: list[State], op: int) -> list[State]:
+        """Every state after placing ``op`` in every way; equal states merged."""
+        c, add = self.c, self.add
+        shift, fresh = c.domains, c.input_domain << c.domains
+        arriving = [t for t in c.inputs[op] if t not in self.live]
+        before = self.live + arriving
+        slots = [(before.index(t), add.transfer[t]) for t in c.inputs[op]]
+        for t in c.inputs[op]:
+            self.uses[t] -= 1
+        keep = [k for k, t in enumerate(before) if self.uses[t] > 0]
+        outputs = [t for t in c.outputs[op] if self.uses[t] > 0]
+        self.live = [before[k] for k in keep] + outputs
+        padding = (fresh,) * len(arriving)
+        choices = [(a, c.queue[a], c.domain[a], add.op[a]) for a in c.alts[op]]
+        best: dict[tuple[int, tuple[int, ...]], State] = {}
+        for k, (cost, queue, held, _, _) in enumerate(layer):
+            old = held + padding
+            for a, q, d, own in choices:
+                total = cost + own + (add.first[q] if queue < 0 else add.switch[queue][q])
+                codes = list(old)
+                for slot, transfer in slots:
+                    code = codes[slot]
+                    if not code >> d & 1:
+                        total += transfer[code >> shift][d]
+                        codes[slot] = code | 1 << d
+                made = tuple([codes[j] for j in keep] + [d << shift | 1 << d] * len(outputs))
+                known = best.get((q, made))
+                if known is None or total < known[0]:
+                    best[q, made] = (total, q, made, k, a)
+        return list(best.values())
+
+    def prune(self, states: list[State]) -> list[State]:
+        """Cheapest first, without those that a cheaper state can imitate at no more cost."""
+        states.sort(key=itemgetter(0))
+        imitate, live = self.add.imitate, self.live
+        kept: list[State] = []
+        for s in states:
+            cost, queue, held = s[0], s[1], s[2]
+            for j in kept[:COMPARED]:
+                total = j[0] + imitate[j[1]][queue]
+                if total > cost:
+                    continue
+                for t, mine, theirs in zip(live, j[2], held, strict=True):
+                    if mine != theirs:
+                        total += self._penalty(t, mine, theirs)
+                        if total > cost:
+                            break
+                if total <= cost:
+                    break
+            else:
+                kept.append(s)
+        return kept
+
+    def _penalty(self, tensor: int, mine: int, theirs: int) -> float:
+        """Most that holding a tensor as ``mine`` can cost more than holding it as ``theirs``."""
+        key = (tensor, mine, theirs)
+        if key not in self.penalties:
+            shift, transfer = self.c.domains, self.add.transfer[tensor]
+            total = 0.0
+            for d in sorted(self.wanted[tensor]):
+                own = 0.0 if mine >> d & 1 else transfer[mine >> shift][d]
+                other = 0.0 if theirs >> d & 1 else transfer[theirs >> shift][d]
+                total += max(0.0, own - other)
+            self.penalties[key] = total
+        return self.penalties[key]

@@ -1,0 +1,225 @@
+"""Is the run right? Every op's outputs against ONNX Runtime on the user's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.errors import CheckError
+from hetsched.graph import Graph, Op, Tensor
+from hetsched.plan import Plan
+from hetsched.runtime.comparison import Difference, compare
+from hetsched.runtime.oracle import reference_tensors
+
+if TYPE_CHECKING:
+    from hetsched.runtime.executable import RunResult
+
+#: A float op passes at this cosine.
+FLOAT_COSINE = 0.9999
+#: An integer run passes at these, at the graph's outputs.
+INTEGER_COSINE = 0.99
+INTEGER_SNR_DB = 20.0
+#: A constant tensor has no direction: it must agree to this, relative to its value.
+_CONSTANT_TOLERANCE = 1e-4
+
+Verdict = Literal["ok", "reported", "constant", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCheck:
+    """One tensor, compared. ``origin`` are the user's nodes behind the op that wrote it.
+
+    ``verdict``: ``ok`` and ``failed`` were judged; ``reported`` is an intermediate of an integer run, shown but not judged;
+    ``constant`` agrees, but its reference has one value only and so proves nothing.
+    """
+
+    op: str
+    type: str
+    origin: tuple[str, ...]
+    queue: str
+    precision: str
+    tensor: str
+    is_output: bool
+    difference: Difference
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The comparison of a whole run. ``unmatched`` are tensors that the user's file does not have (made by passes)."""
+
+    model: str
+    checks: tuple[TensorCheck, ...]
+    unmatched: tuple[str, ...]
+
+    @property
+    def failures(self) -> tuple[TensorCheck, ...]:
+        """What failed, in execution order."""
+        return tuple(c for c in self.checks if c.verdict == "failed")
+
+    @property
+    def constants(self) -> tuple[TensorCheck, ...]:
+        """What proves nothing because its reference is constant."""
+        return tuple(c for c in self.checks if c.verdict == "constant")
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one output was compared and nothing failed."""
+        return any(c.is_output for c in self.checks) and not self.failures
+
+    @property
+    def worst(self) -> TensorCheck | None:
+        """The judged or reported tensor with the lowest cosine."""
+        return min((c for c in self.checks if c.verdict != "constant"), key=lambda c: c.difference.cosine, default=None)
+
+    def sentence(self) -> str:
+        """One sentence for people."""
+        if not self.checks:
+            return f"the check of {self.model} compared nothing: no tensor of the plan exists in the model file"
+        if self.failures:
+            first = self.failures[0]
+            name = ", ".join(first.origin) or first.op
+            return f"the check of {self.model} failed at {len(self.failures)} of {len(self.checks)} tensors, first at node {name}: {first.reason}"
+        if self.worst is None:
+            return f"the check of {self.model} proves nothing: every reference tensor is constant"
+        return f"{self.model}: {len(self.checks)} tensors checked, worst cosine {self.worst.difference.cosine:.6f} at {self.worst.op}"
+
+    def raise_if_failed(self) -> None:
+        """Raise :class:`hetsched.errors.CheckError` unless :attr:`passed`."""
+        if not self.passed:
+            raise CheckError(self.sentence())
+
+    def summary(self) -> dict[str, Any]:
+        """Stable keys for ``run --json``."""
+        outputs = [c for c in self.checks if c.is_output]
+        worst = self.worst
+        return {
+            "passed": self.passed,
+            "tensors": len(self.checks),
+            "failed": len(self.failures),
+            "constant": len(self.constants),
+            "unmatched": len(self.unmatched),
+            "worst_cosine": None if worst is None else worst.difference.cosine,
+            "worst_op": None if worst is None else worst.op,
+            "outputs": {
+                c.tensor: {"cosine": c.difference.cosine, "snr_db": c.difference.snr_db, "max_abs": c.difference.max_abs} for c in outputs
+            },
+            "failures": [{"op": c.op, "origin": list(c.origin), "tensor": c.tensor, "reason": c.reason} for c in self.failures],
+        }
+
+
+def check(
+    graph: Graph, plan: Plan, feeds: Mapping[str, npt.NDArray[Any]], result: RunResult, *, model: Path | None = None
+) -> CheckReport:
+    """Compare an observed run with ONNX Runtime on the original file.
+
+    Args:
+        graph: the graph that ran.
+        plan: its plan (precision and queue of each op).
+        feeds: what was fed.
+        result: of ``Executable.run(..., observe=True)``.
+        model: the file to compare with; default: the graph's own source.
+
+    Float ops must reach cosine 0.9999. From the first integer op on, intermediates are reported and graph outputs must
+    reach cosine 0.99 and 20 dB. A graph output whose reference is constant fails: it would pass with any kernel.
+
+    Raises:
+        CheckError: nothing was observed, there is no file to compare with, or ONNX Runtime cannot run it.
+    """
+    path = model or graph.source
+    if path is None or path.suffix != ".onnx":
+        raise CheckError(f"graph {graph.name!r} has no ONNX file to be compared with: checking needs one")
+    if not result.observed:
+        raise CheckError("the run kept no intermediate tensors: run with observe=True before checking")
+    reference = reference_tensors(path, feeds, [*result.observed, *graph.outputs])
+    return compare_run(graph, plan, result.observed, reference)
+
+
+def compare_run(
+    graph: Graph, plan: Plan, observed: Mapping[str, npt.NDArray[Any]], reference: Mapping[str, npt.NDArray[Any]]
+) -> CheckReport:
+    """Compare observed tensors with reference tensors of the same names, op by op."""
+    placed = {p.op: p for p in plan.placements}
+    integer = _after_integer(graph, {p.op: p.precision for p in plan.placements})
+    checks: list[TensorCheck] = []
+    unmatched: list[str] = []
+    for op in graph.ops:
+        for name in op.outputs:
+            if name not in observed:
+                continue
+            if name not in reference:
+                unmatched.append(name)
+                continue
+            tensor = graph.tensors[name]
+            difference = _difference(graph, tensor, observed[name], reference[name])
+            verdict, reason = _judge(tensor, difference, name in graph.outputs, op.name in integer)
+            p = placed[op.name]
+            checks.append(
+                TensorCheck(op.name, op.type, op.origin, p.queue, p.precision, name, name in graph.outputs, difference, verdict, reason)
+            )
+    return CheckReport(graph.name, tuple(checks), tuple(unmatched))
+
+
+def _difference(graph: Graph, tensor: Tensor, got: npt.NDArray[Any], reference: npt.NDArray[Any]) -> Difference:
+    if got.shape != reference.shape:
+        raise CheckError(f"tensor {tensor.name!r} has the shape {list(got.shape)} here and {list(reference.shape)} in ONNX Runtime")
+    return compare(dequantized(graph, tensor, got), dequantized(graph, tensor, reference))
+
+
+def dequantized(graph: Graph, tensor: Tensor, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Real values of a stored tensor: unchanged unless it is quantized."""
+    q = tensor.quantization
+    if q is None or values.dtype.kind == "f":
+        return values
+    scale = graph.tensors[q.scale].numpy().astype(np.float64)
+    zero = np.float64(0) if q.zero_point is None else graph.tensors[q.zero_point].numpy().astype(np.float64)
+    if q.granularity == "channel" and scale.ndim == 1 and q.axis is not None:
+        shape = [1] * values.ndim
+        shape[q.axis] = -1
+        scale = scale.reshape(shape)
+        zero = zero.reshape(shape) if np.ndim(zero) else zero
+    out: npt.NDArray[Any] = (values.astype(np.float64) - zero) * scale
+    return out
+
+
+def _after_integer(graph: Graph, precision: Mapping[str, str]) -> frozenset[str]:
+    """Ops that compute with integers standing for reals, and every op that depends on one."""
+    tainted_tensors: set[str] = set()
+    ops: set[str] = set()
+    for op in graph.ops:
+        if precision[op.name] != "f32" or _is_quantized(graph, op) or not tainted_tensors.isdisjoint(op.inputs):
+            ops.add(op.name)
+            tainted_tensors.update(op.outputs)
+    return frozenset(ops)
+
+
+def _is_quantized(graph: Graph, op: Op) -> bool:
+    return any(graph.tensors[n].quantization is not None for n in (*op.inputs, *op.outputs) if n)
+
+
+def _judge(tensor: Tensor, d: Difference, is_output: bool, integer: bool) -> tuple[Verdict, str]:
+    if d.bad_values:
+        return "failed", f"{d.bad_values} values of {tensor.name!r} are NaN or infinite where the reference is not"
+    if d.constant and d.elements > 1:
+        if d.max_abs > _CONSTANT_TOLERANCE * max(1.0, d.reference_peak):
+            return "failed", f"the reference of {tensor.name!r} is constant and the result differs from it by {d.max_abs:.3g}"
+        if is_output:
+            return "failed", f"the reference of the output {tensor.name!r} is constant ({d.elements} equal values): it proves nothing, use other inputs"
+        return "constant", "the reference is constant: it proves nothing"
+    if not tensor.dtype.is_float and tensor.quantization is None:
+        return ("ok", "") if d.max_abs == 0 else ("failed", f"{tensor.name!r} holds {tensor.dtype.value} and differs by up to {d.max_abs:.3g}")
+    if not integer:
+        # A single value has no direction either: there the error itself decides.
+        good = d.cosine >= FLOAT_COSINE and (d.elements > 1 or d.snr_db >= 60.0)
+        return ("ok", "") if good else ("failed", f"cosine {d.cosine:.6f}, SNR {d.snr_db:.1f} dB at {tensor.name!r} (float needs {FLOAT_COSINE})")
+    if not is_output:
+        return "reported", ""
+    if d.cosine >= INTEGER_COSINE and d.snr_db >= INTEGER_SNR_DB:
+        return "ok", ""
+    return "failed", f"cosine {d.cosine:.4f}, SNR {d.snr_db:.1f} dB at the output {tensor.name!r} (needs {INTEGER_COSINE} and {INTEGER_SNR_DB:.0f} dB)"

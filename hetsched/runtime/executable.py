@@ -1,0 +1,239 @@
+"""From a plan to something that runs: :func:`compile` and :class:`Executable`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.errors import ExecutionError, OptionError, PlanError
+from hetsched.graph import Graph
+from hetsched.plan import Plan, PlanSegment
+from hetsched.runtime.arena import Arena, Scratch, bind_buffers
+from hetsched.runtime.delegates import load_delegate
+from hetsched.runtime.delegates.base import Delegate, SegmentJob
+from hetsched.runtime.fences import FenceBoard
+from hetsched.runtime.inputs import validate_feeds
+from hetsched.runtime.timeline import Timeline
+from hetsched.runtime.worker import Gate, Job, Worker
+from hetsched.trace import Trace
+
+#: How long a failed or interrupted run waits for kernels that are still running.
+_DRAIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run produced.
+
+    ``outputs`` are copies, of the last iteration; ``latencies_s`` has one entry per iteration, from the release of the
+    workers to the end of the last segment. ``observed`` holds every tensor an op wrote, if it was asked for.
+    """
+
+    outputs: dict[str, npt.NDArray[Any]]
+    latencies_s: tuple[float, ...]
+    trace: Trace
+    observed: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
+def compile(  # noqa: A001 - the design's verb
+    graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | None = None
+) -> Executable:
+    """Prepare a plan for execution on this machine.
+
+    Args:
+        graph: the model after the same passes as when it was planned.
+        plan: the plan; its buffers and fences are used as they are.
+        soc: id of the SoC the plan was made for.
+        delegate: run everything with this delegate instead of the one that the plan names (``null``, ``ort``).
+
+    Raises:
+        PlanError: the plan is for another machine or another graph, or names an unknown delegate.
+        UnsupportedModelError: a delegate does not support an op; the message names the user's node and the reason.
+    """
+    _check_plan(graph, plan, soc, delegate)
+    arena = Arena(plan.arena_bytes)
+    buffers = bind_buffers(graph, plan.buffers, arena)
+    board = FenceBoard(len(plan.segments))
+    queues = tuple(dict.fromkeys(s.queue for s in plan.segments))
+    jobs: dict[str, list[Job]] = {q: [] for q in queues}
+    scratch = {q: Scratch() for q in queues}
+    packed: dict[tuple[str, str], Any] = {}
+    delegates: dict[str, Delegate] = {}
+    by_name = {p.op: p for p in plan.placements}
+    for segment in plan.segments:
+        name = delegate or _delegate_of(segment, plan)
+        if name not in delegates:
+            delegates[name] = _available(name)
+        job = SegmentJob(
+            graph, segment, tuple(graph.ops[graph.op_index[o]] for o in segment.ops),
+            {o: by_name[o].precision for o in segment.ops}, {o: by_name[o].seconds for o in segment.ops},
+            buffers, packed, scratch[segment.queue],
+        )  # fmt: skip
+        waits = tuple(f for f in plan.fences if f.wait == segment.index)
+        jobs[segment.queue].append(Job(segment.index, delegates[name], delegates[name].compile(job), waits))
+    gate = Gate(len(queues))
+    workers = tuple(Worker(q, tuple(jobs[q]), board, gate) for q in queues)
+    return Executable(graph, plan, soc, arena, buffers, board, gate, workers)
+
+
+def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | None) -> None:
+    if soc != "host" and delegate != "null":
+        raise PlanError(f"this plan is for {soc}; run it there or plan for host (--soc host), or try it with --delegate null")
+    planned = {o for s in plan.segments for o in s.ops}
+    for op in graph.ops:
+        if op.name not in planned:
+            raise PlanError(f"the plan does not place op {op.name!r}: it was made for another model or another set of passes")
+    if len(planned) != len(graph.ops):
+        extra = next(o for s in plan.segments for o in s.ops if o not in graph.op_index)
+        raise PlanError(f"the plan places op {extra!r}, which graph {graph.name!r} does not have")
+
+
+def _delegate_of(segment: PlanSegment, plan: Plan) -> str:
+    names = list(dict.fromkeys(p.delegate for p in plan.placements if p.op in segment.ops))
+    if len(names) != 1:
+        raise PlanError(f"segment {segment.index} mixes the delegates {', '.join(names)}: a segment has one")
+    return names[0]
+
+
+def _available(name: str) -> Delegate:
+    delegate = load_delegate(name)
+    probe = delegate.probe()
+    if not probe.available:
+        raise PlanError(f"the delegate {name!r} cannot run here: {probe.reason}")
+    return delegate
+
+
+class Executable:
+    """A compiled plan with its workers. Use it as a context manager, or call :meth:`close`.
+
+    Workers start on the first run and serve every later one. After a failed run the executable can run again; after a
+    worker got stuck it is closed.
+    """
+
+    def __init__(
+        self, graph: Graph, plan: Plan, soc: str, arena: Arena, buffers: dict[str, npt.NDArray[Any]],
+        board: FenceBoard, gate: Gate, workers: tuple[Worker, ...],
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        self.plan = plan
+        self.soc = soc
+        self._arena = arena
+        self._buffers = buffers
+        self._board = board
+        self._gate = gate
+        self._workers = workers
+        self._started = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; the executable cannot run afterwards."""
+        self._board.abort()
+        self._gate.close()
+        if self._started:
+            for worker in self._workers:
+                worker.join(_DRAIN_S)
+
+    def run(
+        self, feeds: Mapping[str, npt.NDArray[Any]], *, repeat: int = 1, trace: bool = True, observe: bool = False, timeout_s: float = 600.0
+    ) -> RunResult:
+        """Run the plan ``repeat`` times on the same inputs.
+
+        Args:
+            feeds: every graph input by name, with the exact shape and type.
+            repeat: number of inferences, one after another.
+            trace: keep spans; latencies are measured either way.
+            observe: copy each op's outputs right after it (slow; for checks).
+            timeout_s: time limit for all iterations together.
+
+        Raises:
+            OptionError: bad feeds or options.
+            ExecutionError: an op failed (the message names the user's node), or the time is up.
+        """
+        if repeat < 1:
+            raise OptionError(f"repeat is {repeat}: it must be at least 1")
+        if self._gate.closed:
+            raise ExecutionError("this executable is closed: compile the plan again")
+        arrays = validate_feeds(self.graph, feeds)
+        observed: dict[str, npt.NDArray[Any]] = {}
+        self._start(observed if observe else None)
+        origin = time.perf_counter_ns()
+        timeline = self._timeline(origin)
+        deadline = time.monotonic() + timeout_s
+        latencies: list[float] = []
+        try:
+            for iteration in range(repeat):
+                latencies.append(self._iterate(arrays, iteration, deadline, timeline if trace else None))
+        except BaseException:
+            self._drain()
+            raise
+        timeline.trace.notes.extend(w.note for w in self._workers if w.note)
+        if self._workers and any(job.delegate.name == "null" for w in self._workers for job in w.jobs):
+            timeline.trace.notes.append("the null delegate computes nothing: outputs are zeros and times are the predicted ones")
+        return RunResult(self._outputs(arrays), tuple(latencies), timeline.trace, observed)
+
+    def _start(self, observed: dict[str, npt.NDArray[Any]] | None) -> None:
+        if not self._started:
+            self._started = True
+            for worker in self._workers:
+                worker.start()
+
+        def observe(op: str) -> None:
+            for name in self.graph.ops[self.graph.op_index[op]].outputs:
+                if name and observed is not None:
+                    observed[name] = self._buffers[name].copy()
+
+        for worker in self._workers:
+            worker.observe = None if observed is None else observe
+
+    def _timeline(self, origin: int) -> Timeline:
+        trace = Trace("measured", self.graph.name, self.soc, tuple(w.queue for w in self._workers))
+        trace.counter("memory/arena", "B").sample(0.0, float(self.plan.arena_bytes))
+        predicted = {p.op: p.seconds for p in self.plan.placements}
+        return Timeline(trace, origin, predicted, frozenset(f.signal for f in self.plan.fences))
+
+    def _iterate(self, feeds: Mapping[str, npt.NDArray[Any]], iteration: int, deadline: float, timeline: Timeline | None) -> float:
+        submitted = time.perf_counter_ns()
+        # Inputs share the arena with later tensors, so they are gone after an iteration.
+        for name, array in feeds.items():
+            self._buffers[name][...] = array
+        for worker in self._workers:
+            worker.stamps.clear()
+            worker.failure = None
+        self._board.reset(deadline)
+        released = time.perf_counter_ns()
+        self._gate.open()
+        if not self._gate.join(max(0.0, deadline - time.monotonic())):
+            raise ExecutionError("the run took longer than its time limit: raise timeout_s, or look for a stuck kernel")
+        for worker in self._workers:
+            if worker.failure is not None:
+                raise worker.failure
+        if timeline is not None:
+            timeline.add_submit(submitted, released, iteration)
+            for worker in self._workers:
+                timeline.add_queue(worker.queue, worker.jobs, worker.stamps, iteration)
+        return max((w.stamps[-1] for w in self._workers), default=released) * 1e-9 - released * 1e-9
+
+    def _drain(self) -> None:
+        """After a failure: stop the workers at their next fence; close if one is stuck in a kernel."""
+        self._board.abort()
+        if not self._gate.join(_DRAIN_S):
+            self._gate.close()
+
+    def _outputs(self, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        out: dict[str, npt.NDArray[Any]] = {}
+        for name in self.graph.outputs:
+            tensor = self.graph.tensors[name]
+            source = tensor.numpy() if tensor.is_constant else feeds[name] if name in feeds else self._buffers[name]
+            out[name] = np.array(source)
+        return out

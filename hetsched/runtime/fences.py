@@ -1,0 +1,86 @@
+"""Fences between queues: a flag per segment, signalled once an iteration, waited for by spinning and then by blocking.
+
+A flag holds the number of the last iteration (*epoch*) that its segment finished, so it never has to be reset.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.errors import ExecutionError
+
+#: Longest spin before a waiter blocks (the design's rule: spin when the expected wait is under 50 us).
+SPIN_S = 50e-6
+#: A blocked waiter looks at the abort flag and the deadline this often.
+_POLL_S = 0.1
+#: int64 flags are one cache line apart, so that two queues never write to the same line.
+_STRIDE = 8
+
+
+class AbortedError(ExecutionError):
+    """Another queue failed; this one stops."""
+
+
+class FenceBoard:
+    """The flags of one plan's segments, the abort flag and the deadline."""
+
+    def __init__(self, segments: int) -> None:
+        from hetsched_kernels import sync
+
+        self._signal = sync.signal
+        self._spin = sync.spin_until
+        self.flags: npt.NDArray[np.int64] = np.zeros(max(segments, 1) * _STRIDE, np.int64)
+        self._changed = threading.Condition()
+        self._blocked = 0
+        self.aborted = False
+        self.deadline = float("inf")
+
+    def reset(self, deadline: float) -> None:
+        """Clear the abort flag and set the deadline (``time.monotonic`` seconds). Only while no worker runs."""
+        self.aborted = False
+        self.deadline = deadline
+
+    def signal(self, segment: int, epoch: int) -> None:
+        """Say that ``segment`` has finished iteration ``epoch``; its writes are visible to whoever sees the flag."""
+        self._signal(self.flags, segment * _STRIDE, epoch)
+        # A waiter counts itself before it looks at the flag, and we look at the count after setting it: one of us sees the other.
+        if self._blocked:
+            with self._changed:
+                self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Make every present and future wait end with :class:`AbortedError` until :meth:`reset`."""
+        self.aborted = True
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, segment: int, epoch: int, mode: Literal["spin", "block"]) -> None:
+        """Return once ``segment`` has finished iteration ``epoch``.
+
+        Raises:
+            AbortedError: another queue failed.
+            ExecutionError: the deadline passed.
+        """
+        index = segment * _STRIDE
+        if self.flags[index] >= epoch or (mode == "spin" and self._spin(self.flags, index, epoch, SPIN_S)):
+            return
+        with self._changed:
+            self._blocked += 1
+            try:
+                while self.flags[index] < epoch:
+                    self.check(f"waiting for segment {segment}")
+                    self._changed.wait(_POLL_S)
+            finally:
+                self._blocked -= 1
+
+    def check(self, doing: str) -> None:
+        """Raise if the run was aborted or its time is up; ``doing`` says what the caller was at."""
+        if self.aborted:
+            raise AbortedError("another queue failed")
+        if time.monotonic() > self.deadline:
+            raise ExecutionError(f"the run took longer than its time limit while {doing}: raise timeout_s, or look for a stuck kernel")

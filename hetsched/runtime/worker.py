@@ -1,0 +1,124 @@
+"""Workers: one pinned thread per queue that runs the queue's segments in order, once per iteration."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hetsched.plan import Fence
+from hetsched.runtime.affinity import pin
+from hetsched.runtime.delegates.base import Delegate, Ticket
+from hetsched.runtime.fences import AbortedError, FenceBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A compiled segment, the delegate that runs it and the fences it waits for."""
+
+    index: int
+    delegate: Delegate
+    compiled: Any
+    waits: tuple[Fence, ...]
+
+
+class Gate:
+    """Where workers wait for the next iteration and the host waits for them."""
+
+    def __init__(self, workers: int) -> None:
+        self._changed = threading.Condition()
+        self._workers = workers
+        self.epoch = 0
+        self._finished = workers
+        self.closed = False
+
+    def open(self) -> int:
+        """Release the workers into the next iteration; returns its number."""
+        with self._changed:
+            self.epoch += 1
+            self._finished = 0
+            self._changed.notify_all()
+            return self.epoch
+
+    def close(self) -> None:
+        """Tell the workers to end."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def enter(self, seen: int) -> int | None:
+        """Wait for an iteration after ``seen``; None when closed."""
+        with self._changed:
+            while self.epoch == seen and not self.closed:
+                self._changed.wait()
+            return None if self.closed else self.epoch
+
+    def leave(self) -> None:
+        """Say that the calling worker has finished the iteration."""
+        with self._changed:
+            self._finished += 1
+            if self._finished == self._workers:
+                self._changed.notify_all()
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait until every worker has finished the iteration; False if ``timeout_s`` passed first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._finished == self._workers, timeout_s)
+
+
+class Worker(threading.Thread):
+    """The thread of one queue.
+
+    After an iteration, ``stamps`` holds for each job: the time before its wait, the delegate's stamps (after the wait, then
+    after each timed part) and the time after its signal, all in ``time.perf_counter_ns``.
+    """
+
+    def __init__(self, queue: str, jobs: tuple[Job, ...], board: FenceBoard, gate: Gate) -> None:
+        super().__init__(name=f"hetsched {queue}", daemon=True)
+        self.queue = queue
+        self.jobs = jobs
+        self.stamps: list[int] = []
+        self.failure: BaseException | None = None
+        self.observe: Callable[[str], None] | None = None
+        self.note: str | None = None
+        self._board = board
+        self._gate = gate
+        self._pinned = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread and return once it is pinned."""
+        super().start()
+        self._pinned.wait()
+
+    def run(self) -> None:
+        """Run every iteration until the gate closes."""
+        self.note = pin(self.queue)
+        self._pinned.set()
+        seen = 0
+        while (epoch := self._gate.enter(seen)) is not None:
+            seen = epoch
+            try:
+                self._iterate(epoch)
+            except AbortedError:
+                pass
+            except BaseException as e:  # a worker must never die silently: the host raises it
+                self.failure = e
+                self._board.abort()
+            finally:
+                self._gate.leave()
+
+    def _iterate(self, epoch: int) -> None:
+        stamps = self.stamps
+        for job in self.jobs:
+            self._board.check(f"starting segment {job.index} on queue {self.queue}")
+            stamps.append(time.perf_counter_ns())
+            ticket = Ticket(partial(self._wait, job.waits, epoch), partial(self._board.signal, job.index, epoch), stamps, self.observe)
+            job.delegate.submit(job.compiled, ticket)
+            stamps.append(time.perf_counter_ns())
+
+    def _wait(self, waits: tuple[Fence, ...], epoch: int) -> None:
+        for fence in waits:
+            self._board.wait(fence.signal, epoch, fence.mode)

@@ -1,0 +1,218 @@
+"""Where SoC files are, and how one is read: an id or a path in, a validated :class:`~hetsched.soc.SoC` out.
+
+SoC files ship inside the wheel as ``hetsched/soc_specs``; in a checkout they lie beside the package in ``soc_specs/``.
+Both are looked at on every call (nothing is cached), so an edit in a checkout is seen at once. Only the wanted file is
+parsed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hetsched.errors import SoCError
+from hetsched.soc import SoC
+
+#: A SoC file is a few kilobytes; anything beyond this is refused unread.
+MAX_FILE_BYTES = 1 << 20
+_SUFFIXES = (".yaml", ".yml")
+
+
+def soc_directory(package: Path | None = None) -> Path:
+    """The folder that holds ``<vendor>/<id>.yaml``: package data where present, else the checkout's ``soc_specs``.
+
+    Args:
+        package: the folder of the ``hetsched`` package (default: this one's).
+
+    Raises:
+        SoCError: neither exists (a broken installation).
+    """
+    package = package or Path(__file__).parent
+    for folder in (package / "soc_specs", package.parent / "soc_specs"):
+        if folder.is_dir():
+            return folder
+    raise SoCError(f"no SoC files beside {package}: reinstall hetsched, or give the path of a SoC file")
+
+
+def soc_paths(directory: Path | None = None) -> dict[str, Path]:
+    """Id -> file of every SoC in the folder, sorted by id. No file is opened."""
+    directory = directory or soc_directory()
+    return {p.stem: p for p in sorted(directory.glob("*/*.yaml"), key=lambda p: p.stem)}
+
+
+def list_socs(directory: Path | None = None) -> tuple[str, ...]:
+    """Ids of the SoCs that ship with hetsched, sorted (``host`` is measured, so it is not among them)."""
+    return tuple(soc_paths(directory))
+
+
+def load_soc(id_or_path: str | Path, *, overrides: Mapping[str, str] | None = None, directory: Path | None = None) -> SoC:
+    """Read and validate one SoC file.
+
+    Args:
+        id_or_path: a SoC id such as ``snapdragon-8-gen-3``, or the path of a YAML file.
+        overrides: dotted field -> value, such as ``{"processors.npu.launch_s": "1e-4"}``; list items go by ``name``.
+        directory: folder to look ids up in (default: the one that ships with hetsched).
+
+    Raises:
+        SoCError: no such SoC, or the file is malformed; one sentence with the file, the field and the value.
+
+    Examples:
+        >>> load_soc("snapdragon-8-gen-3").vendor
+        'Qualcomm'
+    """
+    path = _resolve(id_or_path, directory)
+    raw = _read_mapping(path)
+    for field, value in (overrides or {}).items():
+        _override(raw, field, value)
+    soc = validate_soc(raw, str(path))
+    if not _is_path(id_or_path) and soc.id != path.stem:
+        raise SoCError(f"{path}: the field id is {soc.id!r} but the file is called {path.name!r}; make them agree")
+    return soc
+
+
+def validate_soc(raw: Any, where: str) -> SoC:
+    """Turn parsed YAML into a :class:`SoC`; ``where`` names the file in messages.
+
+    Raises:
+        SoCError: it is not a valid SoC.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return SoC.model_validate(raw)
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        field = _field_path(raw, first["loc"])
+        given = _short(first["input"])
+        message = first["msg"].removeprefix("Value error, ")
+        more = f" (and {e.error_count() - 1} more)" if e.error_count() > 1 else ""
+        raise SoCError(f"{where} is not a valid SoC file: {field} = {given}: {message}{more}") from e
+
+
+def soc_sha256(soc: SoC) -> str:
+    """SHA-256 of the SoC's canonical JSON, as plans store it (formatting and comments of the file do not matter)."""
+    canonical = json.dumps(soc.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _is_path(id_or_path: str | Path) -> bool:
+    if isinstance(id_or_path, Path):
+        return True
+    return "/" in id_or_path or "\\" in id_or_path or id_or_path.lower().endswith(_SUFFIXES)
+
+
+def _resolve(id_or_path: str | Path, directory: Path | None) -> Path:
+    if _is_path(id_or_path):
+        path = Path(id_or_path)
+        if not path.is_file():
+            raise SoCError(f"there is no SoC file {str(path)!r}")
+        return path
+    known = soc_paths(directory)
+    name = str(id_or_path)
+    if name not in known:
+        raise SoCError(unknown_soc(name, (*known, "host")))
+    return known[name]
+
+
+def unknown_soc(name: str, known: tuple[str, ...]) -> str:
+    """The message for a SoC id that does not exist, with near matches."""
+    import difflib
+
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+    return f"no SoC is called {name!r}: {hint} (a path to a YAML file works too)"
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise SoCError(f"{path} has {size} bytes: a SoC file has at most {MAX_FILE_BYTES}")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise SoCError(f"cannot read the SoC file {path}: {e}") from e
+    if "&" in text or "*" in text:
+        _refuse_aliases(text, path)
+    try:
+        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe loaders)
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        mark = getattr(e, "problem_mark", None)
+        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SoCError(f"{path} is not valid YAML{at}: {getattr(e, 'problem', None) or type(e).__name__}") from e
+    if not isinstance(raw, dict):
+        raise SoCError(f"{path} holds {_short(raw)}, not a mapping: a SoC file starts with 'schema_version: 1' and 'id: ...'")
+    return raw
+
+
+def _refuse_aliases(text: str, path: Path) -> None:
+    """Aliases can blow a small file up to gigabytes ("billion laughs"); SoC files do not need them."""
+    import yaml
+
+    try:
+        for token in yaml.scan(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            if isinstance(token, yaml.AliasToken):
+                raise SoCError(f"{path} uses a YAML alias (*{token.value}) at line {token.start_mark.line + 1}: write the value out")
+    except yaml.YAMLError:
+        return  # the parser reports it, with its own position
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _field_path(raw: Any, location: tuple[int | str, ...]) -> str:
+    """``processors.npu.clusters.npu.top_w`` rather than ``processors.2.clusters.0.top_w``."""
+    names: list[str] = []
+    node = raw
+    for step in location:
+        try:
+            node = node[step]
+        except (LookupError, TypeError):
+            node = None
+        named = isinstance(step, int) and isinstance(node, dict) and isinstance(node.get("name"), str)
+        names.append(str(node["name"]) if named and isinstance(node, dict) else str(step))
+    return ".".join(names) or "the top level"
+
+
+def _override(raw: dict[str, Any], field: str, value: str) -> None:
+    """Set one dotted field in place; a figure's value gets the origin "set by the user"."""
+    import yaml
+
+    *steps, last = field.split(".")
+    node: Any = raw
+    for i, step in enumerate(steps):
+        node = _child(node, step, field, ".".join(steps[:i]))
+    if last == "value" and steps:
+        field, last = field.removesuffix(".value"), steps[-1]
+        node = raw
+        for step in steps[:-1]:
+            node = _child(node, step, field, "")
+    if not isinstance(node, dict):
+        raise SoCError(f"cannot set {field!r}: there is no such field")
+    try:
+        parsed: Any = float(value)
+    except ValueError:
+        try:
+            parsed = yaml.safe_load(value)
+        except yaml.YAMLError as e:
+            raise SoCError(f"cannot set {field!r} to {value!r}: it is not a number or a YAML value") from e
+    if isinstance(node.get(last), dict) and "value" in node[last]:
+        parsed = {"value": parsed, "source": "set by the user"}
+    node[last] = parsed
+
+
+def _child(node: Any, step: str, field: str, at: str) -> Any:
+    if isinstance(node, dict) and step in node:
+        return node[step]
+    if isinstance(node, list):
+        for item in node:
+            if isinstance(item, dict) and item.get("name") == step:
+                return item
+    choices = list(node) if isinstance(node, dict) else [i.get("name") for i in node if isinstance(i, dict)] if isinstance(node, list) else []
+    raise SoCError(f"cannot set {field!r}: {at or 'the SoC'} has no {step!r}, only {', '.join(map(str, choices)) or 'a plain value'}")

@@ -1,0 +1,203 @@
+"""The one place that decides how kernels are compiled and cached.
+
+:func:`kernel` marks an entry point: it compiles on its first call, with the one signature that its annotations state, and
+keeps the machine code in a cache folder named by a hash of the sources that it is made of. :func:`block` marks a building
+block that only kernels call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numba.core import config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Sums may be reordered and contracted (NaN and infinities stay exact); needed for a reduction to use vectors at all.
+REORDER = frozenset({"reassoc", "nsz", "contract"})
+#: Products and sums may be contracted to a fused multiply-add; nothing else.
+CONTRACT = frozenset({"contract"})
+
+_PACKAGE = Path(__file__).parent
+_IMPORT = re.compile(r"^from hetsched_kernels\.(\w+) import|^from hetsched_kernels import (\w+)", re.MULTILINE)
+_KEEP = 64
+_lock = RLock()
+
+_SCALARS = {"int": types.int64, "float": types.float32, "bool": types.boolean}
+_ELEMENTS = {
+    "F64": types.float64, "F32": types.float32, "I64": types.int64, "I32": types.int32, "I16": types.int16, "I8": types.int8,
+    "U64": types.uint64, "U32": types.uint32, "U16": types.uint16, "U8": types.uint8, "Bool": types.boolean,
+}  # fmt: skip
+_NAMES = {
+    "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "Bool",
+}  # fmt: skip
+
+
+def source_digest(module: str) -> str:
+    """Hash of a module of this package and of every module of the package that it imports, directly or not."""
+    seen: dict[str, bytes] = {}
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        path = _PACKAGE / f"{name}.py"
+        if name in seen or not path.exists():
+            continue
+        seen[name] = path.read_bytes()
+        todo += [a or b for a, b in _IMPORT.findall(seen[name].decode())]
+    digest = hashlib.sha256()
+    for name in sorted(seen):
+        digest.update(name.encode() + b"\0" + seen[name])
+    return digest.hexdigest()[:16]
+
+
+def cache_root() -> Path:
+    """Folder of all cached machine code: ``NUMBA_CACHE_DIR`` if set, else the user's cache folder."""
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR) / "hetsched_kernels"
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "hetsched" / "kernels"
+
+
+@cache
+def _cache_folder(module: str) -> str:
+    folder = cache_root() / f"{module}-{source_digest(module)}"
+    if not folder.exists():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            _forget_old(folder.parent)
+    return str(folder)
+
+
+def _forget_old(root: Path) -> None:
+    """Remove the folders of sources that are long gone: all but the most recent ones."""
+    folders = sorted((p for p in root.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
+    for stale in folders[_KEEP:]:
+        shutil.rmtree(stale, ignore_errors=True)
+
+
+def _dispatcher(function: Callable[..., Any], fast: frozenset[str], *, inline: bool) -> Any:
+    """A numba dispatcher whose cache lives in the folder of its sources."""
+    options: dict[str, Any] = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": set(fast) or False}
+    if inline:
+        options["forceinline"] = True
+    dispatcher = njit(**options)(function)
+    with _lock:
+        before = config.CACHE_DIR
+        config.CACHE_DIR = _cache_folder(function.__module__.rpartition(".")[2])
+        try:
+            dispatcher.enable_caching()
+        except RuntimeError:
+            pass  # nowhere to write: compile again in every process
+        finally:
+            config.CACHE_DIR = before
+    return dispatcher
+
+
+def block(function: F | None = None, *, fast: frozenset[str] = CONTRACT, inline: bool = False) -> Any:
+    """Mark a building block: compiled into the kernels that call it.
+
+    Args:
+        function: the block, callable from kernels and from other blocks.
+        fast: the floating-point liberties that its arithmetic may take.
+        inline: always inline it into its caller (needed where its caller's loop must vectorise through it).
+    """
+    if function is None:
+        return lambda f: _dispatcher(f, fast, inline=inline)
+    return _dispatcher(function, fast, inline=inline)
+
+
+class Kernel:
+    """An entry point: a callable that compiles the signature that it needs on first use.
+
+    Attributes:
+        name: the function's name.
+        signatures: one tuple of numba types per element type.
+    """
+
+    def __init__(self, function: Callable[..., Any], fast: frozenset[str], elements: dict[str, Sequence[str]]) -> None:
+        self.name = function.__name__
+        self.python = function
+        self.__doc__ = function.__doc__
+        self._fast = fast
+        self._elements = elements
+        self._names = [k for k in function.__annotations__ if k != "return"]
+        self._annotations = [str(function.__annotations__[k]) for k in self._names]
+        self._dispatcher: Any = None
+        self._ready: set[str] = set()
+        self._keys = [next((i for i, a in enumerate(self._annotations) if a[-1] == letter and len(a) < 5), 0) for letter in elements]
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the kernel; arguments are those of the decorated function, by position."""
+        key = "".join([args[i].dtype.name for i in self._keys])
+        if key not in self._ready:
+            self.compile(*[args[i].dtype for i in self._keys])
+        return self._dispatcher(*args)
+
+    def compile(self, *dtypes: Any) -> Any:
+        """Compile, or load from the cache, the variant for these element types; returns numba's dispatcher.
+
+        Args:
+            dtypes: one numpy dtype for each of the decorator's element letters, none where it has none.
+
+        Raises:
+            TypeError: the kernel has no variant for those types.
+        """
+        names = [np.dtype(d).name for d in dtypes]
+        signature = self.signature(*names)
+        with _lock:
+            if self._dispatcher is None:
+                self._dispatcher = _dispatcher(self.python, self._fast, inline=False)
+            self._dispatcher.disable_compile(False)
+            self._dispatcher.compile(signature)
+            self._dispatcher.disable_compile(True)
+            self._ready.add("".join(names))
+        return self._dispatcher
+
+    def variants(self) -> list[tuple[str, ...]]:
+        """Every combination of element types (numpy names) that it can be compiled for."""
+        out: list[tuple[str, ...]] = [()]
+        for allowed in self._elements.values():
+            out = [(*head, name) for head in out for name in allowed]
+        return out
+
+    def signature(self, *names: str) -> tuple[Any, ...]:
+        """The numba types of the parameters, read from the annotations."""
+        letters: dict[str, Any] = {}
+        for (letter, allowed), name in zip(self._elements.items(), names, strict=True):
+            if name not in allowed:
+                raise TypeError(f"{self.name} has no variant for {name}; it takes {', '.join(allowed)}")
+            letters[letter] = _ELEMENTS[_NAMES[name]]
+        return tuple(self._type(a, letters) for a in self._annotations)
+
+    @staticmethod
+    def _type(annotation: str, letters: dict[str, Any]) -> Any:
+        if annotation in _SCALARS:
+            return _SCALARS[annotation]
+        readonly = annotation.startswith("In")
+        element = annotation.removeprefix("In").removeprefix("Out")
+        return types.Array(letters.get(element) or _ELEMENTS[element], 1, "C", readonly=readonly)
+
+
+def kernel(function: Callable[..., Any] | None = None, *, fast: frozenset[str] = CONTRACT, **elements: Sequence[str]) -> Any:
+    """Mark an entry point.
+
+    Args:
+        function: annotated with the words of :mod:`hetsched_kernels.arrays`.
+        fast: the floating-point liberties that its arithmetic may take.
+        elements: for each letter used in the annotations (``T`` in ``InT``), the numpy names of the types it may stand for.
+    """
+    if function is None:
+        return lambda f: Kernel(f, fast, elements)
+    return cast(Any, Kernel(function, fast, elements))

@@ -1,0 +1,127 @@
+"""What the simulator runs: a placement as commands for queues, each a list of pieces of work.
+
+A piece of work takes ``fixed_s``, then computes and moves data side by side and ends when both are done. Alone and at
+the top clocks it takes exactly what the cost table says. A transfer is a piece without computation: it moves its bytes
+evenly over its conversion and maintenance time, and takes longer when it gets less bandwidth than that needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hetsched.costs import CostTable
+from hetsched.errors import PlanError
+from hetsched.plan import Plan
+from hetsched.segments import Segment, Transfer, segments_of
+from hetsched.trace import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One piece of work. ``traffic_s`` is how long its bytes take alone, at ``demand_bytes_s``."""
+
+    kind: Kind
+    name: str
+    fixed_s: float
+    compute_s: float = 0.0
+    traffic_s: float = 0.0
+    bytes: float = 0.0
+    demand_bytes_s: float = 0.0
+    macs: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration alone at the top clocks."""
+        return self.fixed_s + max(self.compute_s, self.traffic_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A segment as submitted: ``waits`` are ``(earlier segment, sync_s)``; ``output_sync_s`` is how much later the host sees its outputs."""
+
+    index: int
+    queue: int
+    name: str
+    work: tuple[Work, ...]
+    waits: tuple[tuple[int, float], ...]
+    output_sync_s: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``order`` (op indices) and ``alternative`` (one index per op), as the segment rule has them."""
+
+    order: tuple[int, ...]
+    alternative: tuple[int, ...]
+
+
+def placement_of(plan: Plan, table: CostTable) -> Placement:
+    """The placement that a plan describes, in the indices of its cost table.
+
+    Raises:
+        PlanError: the plan names an op, a queue or a precision that the table does not have.
+    """
+    index = {name: i for i, name in enumerate(table.op_names)}
+    alternative = [-1] * len(table.op_names)
+    for p in plan.placements:
+        if p.op not in index:
+            raise PlanError(f"the plan places the op {p.op!r}, which the model does not have: make the plan again")
+        hits = [
+            a
+            for a in table.alternatives(index[p.op])
+            if table.queues[int(table.alt_queue[a])].name == p.queue and table.alt_precision[a] == p.precision
+        ]
+        if not hits:
+            raise PlanError(f"the plan runs {p.op!r} on {p.queue} in {p.precision}, which the cost table does not offer: make the plan again")
+        alternative[index[p.op]] = min(hits, key=lambda a: abs(float(table.time_s[a]) - p.seconds))
+    missing = [n for n, a in zip(table.op_names, alternative, strict=True) if a < 0] or [n for n in plan.order if n not in index]
+    if missing:
+        raise PlanError(f"the plan and the model disagree about the op {missing[0]!r}: make the plan again")
+    return Placement(tuple(index[n] for n in plan.order), tuple(alternative))
+
+
+def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[int]) -> tuple[Command, ...]:
+    """Commands of one inference, in the order of submission.
+
+    Raises:
+        PlanError: the order or the alternatives break the rules of a plan.
+    """
+    segments = segments_of(table, order, alternative)
+    owner = {op: s.index for s in segments for op in s.ops}
+    outputs = {owner[int(table.tensor_producer[t])] for t in table.graph_outputs.tolist() if table.tensor_producer[t] >= 0}
+    out: list[Command] = []
+    for s in segments:
+        waits = tuple((p, float(table.sync_s[segments[p].queue, s.queue])) for p in s.feeds_from if segments[p].queue != s.queue)
+        seen = float(table.sync_s[s.queue, table.host]) if s.index in outputs else None
+        out.append(Command(s.index, s.queue, _name(table, s), tuple(_work(table, s, alternative)), waits, seen, s.seconds))
+    return tuple(out)
+
+
+def _name(table: CostTable, s: Segment) -> str:
+    first, last = table.op_names[s.ops[0]], table.op_names[s.ops[-1]]
+    return first if len(s.ops) == 1 else f"{first} … {last}"
+
+
+def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work]:
+    bandwidth = float(table.bandwidth_bytes_s[s.queue])
+    work = [Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s)] if s.launch_s > 0 else []
+    work += [_transfer(table, t, bandwidth) for t in s.transfers]
+    for op in s.ops:
+        a = alternative[op]
+        moved = float(table.dram_bytes[a])
+        work.append(
+            Work(
+                "op", table.op_names[op], float(table.overhead_s[a]), float(table.compute_s[a]),
+                moved / bandwidth, moved, bandwidth, float(table.macs[a]),
+            )
+        )  # fmt: skip
+    return work
+
+
+def _transfer(table: CostTable, t: Transfer, bandwidth: float) -> Work:
+    name = table.tensor_names[t.tensor]
+    if t.bytes <= 0:
+        return Work("transfer", name, t.seconds)
+    return Work("transfer", name, 0.0, 0.0, t.seconds, t.bytes, min(t.bytes / t.seconds, bandwidth))
