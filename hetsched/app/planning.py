@@ -124,7 +124,6 @@ def plan(
     memory_limit_bytes: int | None = None,
     forced: Mapping[str, str] | None = None,
     forbidden: Mapping[str, str] | None = None,
-    rules: Path | None = None,
     simulated: bool = True,
     progress: Progress | None = None,
 ) -> Planned:
@@ -136,13 +135,12 @@ def plan(
         objective: what to minimise.
         precision: ``auto`` keeps float models float and integer models integer; ``float``; or an integer precision.
         runtime: the vendor runtime whose operator support and overheads are assumed.
-        solver: a solver's name; ``auto`` is never worse than any other.
+        solver: a solver's name; ``auto`` is never worse than any other; ``rules:FILE.yaml`` uses your own table.
         dims: symbolic dimensions, if ``model`` is a path.
         time_limit_s: wall-clock budget of the solver; a plan that it stops has ``status: clock``.
         memory_limit_bytes: weights and activations may not exceed it.
         forced: op name (or the user's node name) -> queue or processor kind.
         forbidden: op name -> queue or processor kind that it must not use.
-        rules: affinity table for the ``rules`` solver.
         simulated: also simulate one inference with bandwidth contention (and let ``auto`` rank by it).
         progress: called with a short line whenever a stage begins.
 
@@ -168,9 +166,9 @@ def plan(
         table=table,
         objective=objective,
         memory_limit_bytes=memory_limit_bytes,
-        forced=named_queues(graph, table, forced),
-        forbidden=named_queues(graph, table, forbidden),
-        rules=rules,
+        forced=op_names(graph, forced),
+        forbidden=tuple(op_names(graph, forbidden).items()),
+        op_types=tuple(op.type for op in graph.ops),
     )
     say("solving")
 
@@ -206,25 +204,22 @@ def soc_ref(chip: SoC) -> SoCRef:
     return SoCRef(id=chip.id, sha256=soc_sha256(chip), spec=spec)
 
 
-def named_queues(graph: Graph, table: CostTable, wanted: Mapping[str, str] | None) -> dict[int, tuple[int, ...]]:
-    """Resolve op (or user node) names and queue (or kind) names to indices.
+def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Replace the user's own node names in ``name -> queue`` by the ops that they became.
 
     Raises:
-        OptionError: no op, or no queue, has the name.
+        OptionError: no op or node has the name.
     """
-    out: dict[int, tuple[int, ...]] = {}
-    by_origin = {o: i for i, op in enumerate(graph.ops) for o in (*op.origin, op.name)}
+    by_origin = {o: op.name for op in graph.ops for o in (*op.origin, op.name)}
+    out: dict[str, str] = {}
     for name, where in (wanted or {}).items():
         if name not in by_origin:
             from difflib import get_close_matches
 
             near = get_close_matches(name, by_origin, 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "see 'hetsched plan --json' for the names"
+            hint = f"did you mean {', '.join(near)}?" if near else "the plan file lists the names"
             raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
-        hits = tuple(i for i, q in enumerate(table.queues) if where in (q.name, q.kind))
-        if not hits:
-            raise OptionError(f"no queue is called {where!r} on {table.soc}: use one of {', '.join(q.name for q in table.queues)}")
-        out[by_origin[name]] = hits
+        out[by_origin[name]] = where
     return out
 
 

@@ -1,9 +1,10 @@
-"""The verb *report*: plans and traces as one page."""
+"""The verb *report*: plans, simulated runs and real runs as one page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from hetsched.app.planning import Planned
 from hetsched.app.running import Ran
@@ -12,30 +13,69 @@ from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
 from hetsched.trace import Trace
 
-Item = str | Path | Planned | Simulated | Ran | Trace
+if TYPE_CHECKING:
+    from hetsched.report import ReportItem
+
+Item: TypeAlias = str | Path | Planned | Simulated | Ran | Trace
 
 
-def report(items: Sequence[Item], path: str | Path = "report.html") -> Path:
+def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Path:
     """Draw plans, simulated runs and real runs as one self-contained HTML page.
 
     Args:
-        items: plan files, ``.parquet`` traces, or what the other verbs returned.
+        items: plan files, ``.parquet`` traces, or what the other verbs returned; several plans are also compared.
         path: the file to write.
 
     Raises:
         OptionError: an item is none of these, or ``path`` cannot be written.
+        PlanError: a plan file is malformed.
+        TraceError: a trace file cannot be read.
     """
-    from hetsched.report import ReportItem, render
+    from hetsched.report import ComparisonItem, PlanItem, render
 
-    if not items:
+    given = [items] if isinstance(items, (str, Path, Planned, Simulated, Ran, Trace)) else list(items)
+    if not given:
         raise OptionError("a report needs at least one plan or trace")
-    render([ReportItem.of(*_parts(i)) for i in items], Path(path))
-    return Path(path)
+    parts = [part for item in given for part in _parts(item)]
+    plans = [p for p in parts if isinstance(p, PlanItem)]
+    if len(plans) > 1:
+        parts.insert(0, ComparisonItem(plans))
+    target = Path(path)
+    render(parts, target)
+    return target
 
 
-def _parts(item: Item) -> tuple[object, ...]:
-    raise NotImplementedError(item)
+def _parts(item: Item) -> list[ReportItem]:
+    from hetsched.report import CheckItem, TraceItem
+
+    if isinstance(item, Planned):
+        return [_plan_item(item)]
+    if isinstance(item, Simulated):
+        return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C")]
+    if isinstance(item, Ran):
+        check: list[ReportItem] = [] if item.check is None else [CheckItem(item.check.rows())]
+        return [TraceItem(item.trace, f"measured on {item.planned.soc.name}"), *check]
+    if isinstance(item, Trace):
+        return [TraceItem(item, item.origin)]
+    return [_from_file(Path(item))]
 
 
-__all__ = ["report"]
-_ = (is_plan_file, read_plan)
+def _plan_item(planned: Planned) -> ReportItem:
+    from hetsched.report import PlanItem
+
+    return PlanItem(planned.deployment, planned.graph, planned.soc)
+
+
+def _from_file(path: Path) -> ReportItem:
+    from hetsched.report import TraceItem
+
+    if not path.is_file():
+        raise OptionError(f"there is no plan or trace {path}")
+    if is_plan_file(path):
+        return _plan_item(read_plan(path))
+    if path.suffix == ".parquet":
+        from hetsched.trace import parquet
+
+        trace = parquet.read(path)
+        return TraceItem(trace, f"{trace.origin}: {path.name}")
+    raise OptionError(f"{path} is neither a plan file (.json) nor a trace (.parquet): 'hetsched plan -o' and '--trace' make them")

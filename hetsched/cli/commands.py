@@ -22,7 +22,7 @@ Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (
 Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
 Precision = Annotated[str, typer.Option(help="auto | float | w8a8 | w8a16 | w4a16 | w4a8")]
 Runtime = Annotated[str, typer.Option(help="Vendor runtime whose support is assumed: default | qnn | litert | ort | coreml")]
-Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | rules | vendor | single:QUEUE")]
+Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | rules[:FILE] | vendor | single:QUEUE")]
 Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]
 Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace: .pftrace (Perfetto) or .parquet.")]
@@ -57,7 +57,6 @@ def plan(
     memory_limit: Annotated[str | None, typer.Option(help="Weights and activations may not exceed it (300MB).")] = None,
     force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op. Repeatable.")] = [],  # noqa: B006
     forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op off a queue. Repeatable.")] = [],  # noqa: B006
-    rules: Annotated[Path | None, typer.Option(help="Affinity table for --solver rules.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Plan file; a folder if there are several models.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -66,7 +65,7 @@ def plan(
 
     results = planning.plan_all(
         models, output=output, quiet=as_json, soc=soc or "host", objective=objective, precision=precision, runtime=runtime, solver=solver,
-        dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid, rules=rules,
+        dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())

@@ -28,7 +28,6 @@ def plan_all(
     memory_limit: str | None,
     force: Sequence[str],
     forbid: Sequence[str],
-    rules: Path | None,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
@@ -40,7 +39,7 @@ def plan_all(
             planned = plan_one(
                 model, soc, objective=objective, precision=precision, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
-                forced=forced, forbidden=forbidden, rules=rules, progress=bar.stage,
+                forced=forced, forbidden=forbidden, progress=bar.stage,
             )  # fmt: skip
         if target is not None:
             planned.save(target)

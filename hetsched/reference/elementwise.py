@@ -47,8 +47,8 @@ def gelu(x: Array, approximate: str) -> Array:
     y = x.astype(np.float64)
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)
-        return (0.5 * y * (1 + np.tanh(inner))).astype(x.dtype)
-    return (0.5 * y * (1 + erf(y / math.sqrt(2)))).astype(x.dtype)
+        return np.asarray(0.5 * y * (1 + np.tanh(inner)), x.dtype)
+    return np.asarray(0.5 * y * (1 + erf(y / math.sqrt(2))), x.dtype)
 
 
 def clip(x: Array, low: Array | float | None, high: Array | float | None) -> Array:

@@ -42,7 +42,7 @@ class RunResult:
 
 
 def compile(  # noqa: A001 - the design's verb
-    graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | None = None
+    graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Delegate | None = None
 ) -> Executable:
     """Prepare a plan for execution on this machine.
 
@@ -50,7 +50,7 @@ def compile(  # noqa: A001 - the design's verb
         graph: the model after the same passes as when it was planned.
         plan: the plan; its buffers and fences are used as they are.
         soc: id of the SoC the plan was made for.
-        delegate: run everything with this delegate instead of the one that the plan names (``null``, ``ort``).
+        delegate: run everything with this delegate (a name such as ``null`` or ``ort``, or an object) instead of the plan's.
 
     Raises:
         PlanError: the plan is for another machine or another graph, or names an unknown delegate.
@@ -60,29 +60,38 @@ def compile(  # noqa: A001 - the design's verb
     arena = Arena(plan.arena_bytes)
     buffers = bind_buffers(graph, plan.buffers, arena)
     board = FenceBoard(len(plan.segments))
-    queues = tuple(dict.fromkeys(s.queue for s in plan.segments))
-    jobs: dict[str, list[Job]] = {q: [] for q in queues}
-    scratch = {q: Scratch() for q in queues}
-    packed: dict[tuple[str, str], Any] = {}
-    delegates: dict[str, Delegate] = {}
-    by_name = {p.op: p for p in plan.placements}
-    for segment in plan.segments:
-        name = delegate or _delegate_of(segment, plan)
-        if name not in delegates:
-            delegates[name] = _available(name)
-        job = SegmentJob(
-            graph, segment, tuple(graph.ops[graph.op_index[o]] for o in segment.ops),
-            {o: by_name[o].precision for o in segment.ops}, {o: by_name[o].seconds for o in segment.ops},
-            buffers, packed, scratch[segment.queue],
-        )  # fmt: skip
-        waits = tuple(f for f in plan.fences if f.wait == segment.index)
-        jobs[segment.queue].append(Job(segment.index, delegates[name], delegates[name].compile(job), waits))
-    gate = Gate(len(queues))
-    workers = tuple(Worker(q, tuple(jobs[q]), board, gate) for q in queues)
+    jobs = _compile_segments(graph, plan, buffers, delegate)
+    gate = Gate(len(jobs))
+    workers = tuple(Worker(queue, tuple(js), board, gate) for queue, js in jobs.items())
     return Executable(graph, plan, soc, arena, buffers, board, gate, workers)
 
 
-def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | None) -> None:
+def _compile_segments(
+    graph: Graph, plan: Plan, buffers: Mapping[str, npt.NDArray[Any]], forced: str | Delegate | None
+) -> dict[str, list[Job]]:
+    """The jobs of each queue, in order."""
+    placed = {p.op: p for p in plan.placements}
+    precision = {name: p.precision for name, p in placed.items()}
+    seconds = {name: p.seconds for name, p in placed.items()}
+    packed: dict[tuple[str, str], Any] = {}
+    scratch: dict[str, Scratch] = {}
+    loaded: dict[str, Delegate] = {}
+    jobs: dict[str, list[Job]] = {}
+    for segment in plan.segments:
+        chosen = forced or _delegate_of(segment, plan)
+        if isinstance(chosen, str):
+            if chosen not in loaded:
+                loaded[chosen] = _available(chosen)
+            chosen = loaded[chosen]
+        ops = tuple(graph.ops[graph.op_index[name]] for name in segment.ops)
+        own = scratch.setdefault(segment.queue, Scratch())
+        compiled = chosen.compile(SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own))
+        waits = tuple(f for f in plan.fences if f.wait == segment.index)
+        jobs.setdefault(segment.queue, []).append(Job(segment.index, chosen, compiled, waits))
+    return jobs
+
+
+def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | None) -> None:
     if soc != "host" and delegate != "null":
         raise PlanError(f"this plan is for {soc}; run it there or plan for host (--soc host), or try it with --delegate null")
     planned = {o for s in plan.segments for o in s.ops}

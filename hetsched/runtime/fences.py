@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,19 @@ _POLL_S = 0.1
 _STRIDE = 8
 
 
+_PAUSES = 1000
+
+
+def _spins(pause: Callable[[int], None]) -> int:
+    """How many spins fit in :data:`SPIN_S` on this machine; only how long a waiter spins depends on it."""
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        pause(_PAUSES)
+        best = min(best, time.perf_counter() - start)
+    return max(1, round(SPIN_S / best * _PAUSES))
+
+
 class AbortedError(ExecutionError):
     """Another queue failed; this one stops."""
 
@@ -30,10 +44,11 @@ class FenceBoard:
     """The flags of one plan's segments, the abort flag and the deadline."""
 
     def __init__(self, segments: int) -> None:
-        from hetsched_kernels import sync
+        from hetsched_kernels import fence
 
-        self._signal = sync.signal
-        self._spin = sync.spin_until
+        self._signal = fence.signal.compile()
+        self._spin = fence.wait_ge.compile()
+        self._spins = _spins(fence.pause.compile())
         self.flags: npt.NDArray[np.int64] = np.zeros(max(segments, 1) * _STRIDE, np.int64)
         self._changed = threading.Condition()
         self._blocked = 0
@@ -67,7 +82,7 @@ class FenceBoard:
             ExecutionError: the deadline passed.
         """
         index = segment * _STRIDE
-        if self.flags[index] >= epoch or (mode == "spin" and self._spin(self.flags, index, epoch, SPIN_S)):
+        if self.flags[index] >= epoch or (mode == "spin" and self._spin(self.flags, index, epoch, self._spins)):
             return
         with self._changed:
             self._blocked += 1

@@ -84,7 +84,8 @@ def nested_lanes(spans: Sequence[Span]) -> list[list[Span]]:
         start, end = nanoseconds(s.start_s), nanoseconds(s.end_s)
         if end < start:
             raise TraceError(f"the span {s.name!r} on {s.queue!r} ends at {s.end_s} s, before it starts at {s.start_s} s")
-        for members, stack in lanes:
+        for lane in lanes:
+            members, stack = lane
             while stack and stack[-1] <= start:
                 stack.pop()
             if not stack or end <= stack[-1]:

@@ -1,0 +1,11 @@
+"""Simulated runs of plans: queues, fences, shared bandwidth, clocks, power, heat and the governor that cools.
+
+:func:`simulate` runs a placement and returns a :class:`Simulation` with its trace; :func:`latency` is the short form that
+solvers rank plans by. See ``docs/simulator.md`` for what is modelled and what is not.
+"""
+
+from hetsched_simulations.result import Energy, Simulation, Throttling
+from hetsched_simulations.simulation import latency, simulate
+from hetsched_simulations.workload import Placement, placement_of
+
+__all__ = ["Energy", "Placement", "Simulation", "Throttling", "latency", "placement_of", "simulate"]

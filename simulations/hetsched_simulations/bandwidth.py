@@ -86,7 +86,9 @@ class Bus:
         names = tuple(p.name for p in soc.processors)
         for q in queues:
             if q.processor not in names:
-                raise SoCError(f"queue {q.name!r} of the cost table is on {q.processor!r}, which {soc.id} does not have: use the SoC of the table")
+                raise SoCError(
+                    f"queue {q.name!r} of the cost table is on {q.processor!r}, which {soc.id} does not have: use the SoC of the table"
+                )
         pairs = {frozenset(pair.split("+")): float(v) for pair, v in soc.memory.together_bytes_s.items()}
         return cls(
             tuple(p.kind for p in soc.processors), names, tuple(names.index(q.processor) for q in queues), tuple(alone),

@@ -83,7 +83,7 @@ class Fence:
 
 def _on(event: Event, call: Any) -> None:
     """Call when the event has been processed; at once if it already was."""
-    if event.callbacks is None:
+    if event.processed:
         call(event)
     else:
         event.callbacks.append(call)

@@ -25,7 +25,7 @@ STALLED = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Power:
-    """The power model of a SoC; ``c`` clusters, ``n`` thermal nodes."""
+    """The power model of a SoC; ``c`` clusters, ``n`` thermal nodes (one imaginary one if the SoC has none)."""
 
     clusters: Clusters
     dynamic_top_w: FloatArray  # [c]
@@ -72,6 +72,8 @@ class Power:
 
 def _heat(soc: SoC, clusters: Clusters) -> FloatArray:
     nodes = soc.thermal.nodes
+    if not nodes:
+        return np.ones((1, len(clusters.clusters) + 2))
     sources = [soc.processors[p].name for p in clusters.processor] + ["dram", "base"]
     heat = np.zeros((len(nodes), len(sources)))
     for j, source in enumerate(sources):

@@ -19,7 +19,9 @@ from hetsched.soc import Thermal
 class Network:
     """An RC network with ``n`` nodes; temperatures are arrays [n] in degrees Celsius, powers arrays [n] in watts."""
 
-    def __init__(self, capacity_j_per_k: FloatArray, conductance_w_per_k: FloatArray, to_ambient_w_per_k: FloatArray, ambient_c: float) -> None:
+    def __init__(
+        self, capacity_j_per_k: FloatArray, conductance_w_per_k: FloatArray, to_ambient_w_per_k: FloatArray, ambient_c: float
+    ) -> None:
         """Build from capacities [n], conductances between nodes [n, n] (symmetric, zero diagonal) and to ambient [n].
 
         Raises:
@@ -50,7 +52,7 @@ class Network:
         outside = np.zeros(len(names))
         for r in thermal.resistances:
             inner = [names.index(n) for n in r.between if n != "ambient"]
-            if float(r.k_per_w) <= 0 or not inner or inner[0] == inner[-1] and len(inner) == 2:
+            if float(r.k_per_w) <= 0 or not inner or (inner[0] == inner[-1] and len(inner) == 2):
                 raise SoCError(f"the thermal resistance between {r.between[0]!r} and {r.between[1]!r} must be positive and join two nodes")
             if len(inner) == 1:
                 outside[inner[0]] += 1.0 / float(r.k_per_w)
@@ -95,7 +97,7 @@ class Network:
 
 
 def initial_temperatures(thermal: Thermal, ambient_c: float, initial_c: float | Mapping[str, float] | None) -> FloatArray:
-    """[n] temperatures at the start: ambient, one figure for all, or by node (the rest at ambient).
+    """[n] temperatures at the start (one without nodes): ambient, one figure for all, or by node (the rest at ambient).
 
     Raises:
         OptionError: a name is not a thermal node.
@@ -106,4 +108,4 @@ def initial_temperatures(thermal: Thermal, ambient_c: float, initial_c: float | 
             if name not in names:
                 raise OptionError(f"{name!r} is not a thermal node of this SoC: use {', '.join(names)}")
         return np.array([float(initial_c.get(n, ambient_c)) for n in names])
-    return np.full(len(names), ambient_c if initial_c is None else float(initial_c))
+    return np.full(max(len(names), 1), ambient_c if initial_c is None else float(initial_c))

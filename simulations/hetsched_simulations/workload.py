@@ -38,7 +38,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A segment as submitted: ``waits`` are ``(earlier segment, sync_s)``; ``output_sync_s`` is how much later the host sees its outputs."""
+    """A segment as submitted: ``waits`` are ``(earlier segment, sync_s)``; the host sees its outputs ``output_sync_s`` later."""
 
     index: int
     queue: int
@@ -74,7 +74,9 @@ def placement_of(plan: Plan, table: CostTable) -> Placement:
             if table.queues[int(table.alt_queue[a])].name == p.queue and table.alt_precision[a] == p.precision
         ]
         if not hits:
-            raise PlanError(f"the plan runs {p.op!r} on {p.queue} in {p.precision}, which the cost table does not offer: make the plan again")
+            raise PlanError(
+                f"the plan runs {p.op!r} on {p.queue} in {p.precision}, which the cost table does not offer: make the plan again"
+            )
         alternative[index[p.op]] = min(hits, key=lambda a: abs(float(table.time_s[a]) - p.seconds))
     missing = [n for n, a in zip(table.op_names, alternative, strict=True) if a < 0] or [n for n in plan.order if n not in index]
     if missing:

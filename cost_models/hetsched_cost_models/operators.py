@@ -1,0 +1,83 @@
+"""What kind of work each operator type is: tables of names, the same for every processor.
+
+``MATRIX`` operators do multiply-accumulates on a matrix unit where there is one; the rest are data movement and
+arithmetic on vectors, in kinds that differ in cost per byte (:data:`VECTOR_KINDS`).
+"""
+
+from __future__ import annotations
+
+CONVOLUTIONS = frozenset({"Conv", "FusedConv", "QLinearConv", "ConvInteger", "ConvTranspose", "FusedConvTranspose", "FusedDepthwise"})
+PRODUCTS = frozenset(
+    {"MatMul", "FusedMatMul", "Gemm", "FusedGemm", "MatMulInteger", "QLinearMatMul", "MatMulNBits", "Einsum", "LSTM", "GRU", "RNN"}
+)
+MATRIX = CONVOLUTIONS | PRODUCTS
+
+#: Classes of matrix work, in the order of the arrays. ``vector`` has no multiply-accumulates.
+CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul")
+
+#: Kinds of vector work, in the order of the arrays; the cost model has a factor per kind, relative to ``elementwise``.
+VECTOR_KINDS = (
+    "view",
+    "elementwise",
+    "transcendental",
+    "norm",
+    "softmax",
+    "transpose",
+    "copy",
+    "reduce",
+    "pool",
+    "resize",
+    "gather",
+    "matrix",
+)
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant", "ConstantOfShape"})
+GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "EmbedLayerNormalization", "Embedding"})
+SLICES = frozenset({"Slice", "Split"})
+
+KIND_OF_TYPE: dict[str, str] = {
+    **dict.fromkeys(VIEWS, "view"),
+    **dict.fromkeys(GATHERS, "gather"),
+    **dict.fromkeys(
+        ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Silu", "Swish", "QuickGelu", "Softplus", "Softsign", "Mish", "Elu", "Selu", "Celu",
+         "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu",
+         "RotaryEmbedding"),
+        "transcendental",
+    ),
+    **dict.fromkeys(
+        ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
+         "SkipSimplifiedLayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm", "LpNormalization",
+         "MeanVarianceNormalization", "LRN"),
+        "norm",
+    ),
+    **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax", "Hardmax"), "softmax"),
+    **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), "transpose"),
+    **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Expand", "Tile", "Cast", "ScatterND", "ScatterElements", "CumSum"), "copy"),
+    **dict.fromkeys(
+        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+         "ReduceSumSquare", "ArgMax", "ArgMin", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "TopK", "NonZero"),
+        "reduce",
+    ),
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), "pool"),
+    **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), "resize"),
+    **dict.fromkeys(MATRIX, "matrix"),
+}  # fmt: skip
+
+#: Elementwise operators are the rest of what is known; anything beyond is planned by its bytes, with a note.
+ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Min", "Max", "Mean", "Sum", "Mod", "Abs", "Neg", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sign",
+     "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Equal",
+     "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
+     "BitwiseXor", "BitwiseNot", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Range", "OneHot", "Trilu", "EyeLike",
+     "FusedElementwise", "ArrayFeatureExtractor"}
+)  # fmt: skip
+
+
+def kind_of(op_type: str) -> str:
+    """Kind of vector work of an operator type; unknown types count as ``elementwise``."""
+    return KIND_OF_TYPE.get(op_type, "elementwise")
+
+
+def is_known(op_type: str) -> bool:
+    """Whether the work model knows the type (otherwise a bytes-only estimate is used and said)."""
+    return op_type in KIND_OF_TYPE or op_type in ELEMENTWISE

@@ -1,0 +1,94 @@
+"""Which precisions an operator can have on a queue: what the user asked for, the model's own integers, the hardware.
+
+``docs/precisions.md`` explains the names. On a CPU the integer kernels are those of convolutions and matrix products; on an
+accelerator its operator table decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetsched.errors import OptionError
+from hetsched.graph import Graph, Op
+from hetsched.soc import Processor
+from hetsched_cost_models.operators import MATRIX
+from hetsched_cost_models.support import SupportTable
+
+#: What ``build_table`` takes as precision.
+PRECISIONS = ("auto", "float", "w8a8")
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "Einsum"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The precisions an op gets on a queue, and why it does not get others."""
+
+    precisions: tuple[str, ...]
+    refusals: tuple[tuple[str, str], ...]
+
+
+def check_precision(precision: str) -> None:
+    """Refuse unknown precisions.
+
+    Raises:
+        OptionError: the name is not one of :data:`PRECISIONS`.
+    """
+    if precision not in PRECISIONS:
+        raise OptionError(f"the precision {precision!r} cannot be planned: use one of {', '.join(PRECISIONS)}")
+
+
+def is_quantized_model(graph: Graph) -> bool:
+    """Whether any activation carries a quantization (a QDQ or QLinear model)."""
+    return any(t.quantization is not None and not t.is_constant for t in graph.tensors.values())
+
+
+def uses_integers(graph: Graph, op: Op) -> bool:
+    """Whether any activation the op reads or writes is a quantized integer."""
+    return any(graph.tensors[n].quantization is not None and not graph.tensors[n].is_constant for n in (*op.inputs, *op.outputs) if n)
+
+
+def integer_product(graph: Graph, op: Op) -> bool:
+    """Whether the CPU has an integer kernel for the op.
+
+    In a QDQ model both operands of the product are quantized integers; in a float model the weight is a constant, which is
+    quantized ahead, and the activation is quantized when it arrives (dynamically).
+    """
+    if op.type not in MATRIX or op.type in _RECURRENT or len(op.inputs) < 2 or not op.inputs[1]:
+        return False
+    x, w = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]]
+    if x.quantization is not None:
+        return w.quantization is not None
+    return x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)
+
+
+def offer(graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool) -> Offer:
+    """Precisions of one op on one processor.
+
+    Args:
+        graph: the graph.
+        op: one of its ops.
+        processor: where it would run.
+        table: the accelerator's operator table; None: no limits are known.
+        wanted: ``auto``, ``float`` or ``w8a8``.
+        quantized_model: whether the model carries quantized activations.
+    """
+    integers = wanted == "w8a8" or (wanted == "auto" and quantized_model and uses_integers(graph, op))
+    if processor.kind == "cpu":
+        return Offer(("w8a8",) if integers and integer_product(graph, op) else (processor.float_dtype,), ())
+    refusals: list[tuple[str, str]] = []
+    if integers:
+        why = _integer_refusal(graph, op, processor, table)
+        if why is None:
+            return Offer(("w8a8",), ())
+        refusals.append(("w8a8", why))
+    why = table.refusal(graph, op, "f16") if table is not None else None
+    if why is None:
+        return Offer((processor.float_dtype,), tuple(refusals))
+    refusals.append((processor.float_dtype, why))
+    return Offer((), tuple(refusals))
+
+
+def _integer_refusal(graph: Graph, op: Op, processor: Processor, table: SupportTable | None) -> str | None:
+    if not any("i8" in c.peak_ops_s for c in processor.clusters):
+        return f"{processor.model} has no INT8 rate: 8-bit tensors are dequantized to float there"
+    return table.refusal(graph, op, "w8a8") if table is not None else None

@@ -1,0 +1,141 @@
+"""Roofline of every operator on one queue at one precision, vectorised over the graph.
+
+    time  = t0 + max(compute, traffic / bandwidth)
+    compute = pace * (2 * macs * padding / (peak * utilisation) + factor * bytes / vector_rate)
+    traffic = weights * share + activations * s(activations / C),   s(x) = x^4 / (1 + x^4)
+
+``s`` is the share of an operator's activations that spill from on-chip memory of size ``C`` (form b of the public study on
+AI Hub latencies, ``docs/cost_model.md``). Weights stream from DRAM, except on a CPU whose caches hold the whole model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched.soc import Cluster, Processor, SoC
+from hetsched_cost_models.parameters import Family, class_shares, family_of, vector_factors
+from hetsched_cost_models.work import FloatArray, Work
+
+#: Precision of an alternative -> precision of the peak rate that it uses.
+PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes per element of what one precision reads and writes."""
+
+    float_bytes: float
+    quant_bytes: float
+    weight_float_bytes: float
+    weight_quant_bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What one queue can do. Rates are per second at the top operating points; ``active_w`` is the whole queue at work."""
+
+    processor: Processor
+    family: Family
+    share: dict[str, float]
+    peak_ops_s: dict[str, float]
+    bandwidth_bytes_s: float
+    vector_bytes_s: float
+    onchip_bytes: float
+    overhead_s: float
+    active_w: float
+    one_core_w: float
+
+
+def queue_cores(target: str) -> tuple[str, tuple[int, ...]]:
+    """``cpu:2-4,7`` -> (``cpu``, (2, 3, 4, 7)); ``gpu`` -> (``gpu``, ())."""
+    processor, _, text = target.partition(":")
+    cores: list[int] = []
+    for part in text.split(",") if text else []:
+        first, _, last = part.partition("-")
+        cores.extend(range(int(first), int(last or first) + 1))
+    return processor, tuple(cores)
+
+
+def queue_rates(soc: SoC, target: str) -> Rates:
+    """Peak rates, bandwidth and power of a queue: a processor, or the share of its clusters that the cores make up."""
+    name, cores = queue_cores(target)
+    processor = soc.by_name[name]
+    family = family_of(processor)
+    share = {c.name: _core_share(c, cores) for c in processor.clusters}
+    precisions = sorted({p for c in processor.clusters for p in c.peak_ops_s})
+    peak = {p: sum(share[c.name] * c.peak_ops_s[p].value for c in processor.clusters if p in c.peak_ops_s) for p in precisions}
+    used = [c for c in processor.clusters if share[c.name] > 0]
+    active = sum(share[c.name] * (c.dynamic_w.value + c.leakage_w.value) for c in used)
+    bandwidth = processor.bandwidth_bytes_s.value
+    if cores and processor.core_bandwidth_bytes_s is not None:
+        bandwidth = min(bandwidth, len(cores) * processor.core_bandwidth_bytes_s.value)
+    whole = sum(c.peak_ops_s["f32" if "f32" in c.peak_ops_s else min(c.peak_ops_s)].value for c in processor.clusters)
+    part = peak.get("f32", peak[min(peak)]) / whole if whole else 1.0
+    if processor.vector_bytes_s is not None:
+        vector = processor.vector_bytes_s.value * part
+    else:
+        vector = family.vector_bytes_per_op * peak.get("f32", peak[min(peak)])
+    one = max((c.dynamic_w.value + c.leakage_w.value) / max(1, len(c.cores)) for c in used)
+    return Rates(
+        processor, family, share, peak, bandwidth, vector, processor.onchip_bytes.value, processor.op_overhead_s.value, active, one
+    )
+
+
+def _core_share(cluster: Cluster, cores: tuple[int, ...]) -> float:
+    if not cores or not cluster.cores:
+        return 1.0
+    return sum(c in cores for c in cluster.cores) / len(cluster.cores)
+
+
+def spill(ratio: FloatArray) -> FloatArray:
+    """Share of data that does not stay on chip, from the ratio of its size to the memory's: ``x^4 / (1 + x^4)``."""
+    fourth = np.minimum(ratio, 1e3) ** 4
+    return np.asarray(fourth / (1.0 + fourth))
+
+
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """Per op: seconds of compute, bytes over the memory bus, of them weights, and overhead seconds."""
+
+    compute_s: FloatArray
+    dram_bytes: FloatArray
+    weight_bytes: FloatArray
+    overhead_s: FloatArray
+
+
+def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: float = 1.0) -> Cost:
+    """Cost of every op of a graph on one queue at one precision (whether it may run there is decided elsewhere)."""
+    family = rates.family
+    peak_name = PEAK_OF[precision]
+    peak = rates.peak_ops_s.get(peak_name) or rates.peak_ops_s.get("f32") or rates.peak_ops_s[min(rates.peak_ops_s)]
+    overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
+    shares = np.array(class_shares(family, peak_name, overrides))[work.cls]
+    factor = np.array(vector_factors(family))[work.kind]
+    activation = work.float_elems * storage.float_bytes + work.quant_elems * storage.quant_bytes + work.other_bytes
+    weights = (
+        work.weight_float_elems * storage.weight_float_bytes
+        + work.weight_quant_elems * storage.weight_quant_bytes
+        + work.weight_fixed_bytes
+    )
+    visible = np.where(factor > 0, 1.0, 0.0)  # views touch nothing
+    matrix_s = 2.0 * work.macs * padding(work, family.align) / (peak * shares)
+    extra = work.extra_elems * storage.float_bytes
+    vector_s = factor * (activation + extra) / rates.vector_bytes_s
+    streamed = weights * family.weight_share * visible
+    if rates.processor.kind == "cpu":
+        streamed = streamed * spill(np.full(1, float((weights * visible).sum()) / rates.onchip_bytes))[0]
+    spilled = activation * spill(activation / rates.onchip_bytes) * visible
+    overhead = np.where(factor > 0, rates.overhead_s, 0.0 if rates.processor.kind == "cpu" else rates.overhead_s)
+    return Cost(pace * (matrix_s + vector_s), streamed + spilled, streamed, pace * overhead)
+
+
+def padding(work: Work, align: tuple[int, int, int]) -> FloatArray:
+    """Work done over work wanted when matrix dimensions are padded to multiples of ``align`` (m, n, k); at least 1."""
+    factor = np.ones(len(work.macs))
+    for size, multiple in zip((work.m, work.n, work.k), align, strict=True):
+        if multiple > 1:
+            padded = np.ceil(np.maximum(size, 1.0) / multiple) * multiple
+            factor *= np.where(work.macs > 0, padded / np.maximum(size, 1.0), 1.0)
+    return factor

@@ -1,0 +1,187 @@
+"""Which accelerator runs which operator at which precision, and why not.
+
+The tables under ``support/`` hold what the vendors' documents list; each says where it comes from. A fused operator is
+supported when it is listed itself or when everything it was made of is; an operator that a converter writes as others
+(:data:`DECOMPOSITIONS`) is supported when those are.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hetsched.graph import DType, Graph, Op
+
+#: How converters write an operator that a runtime does not list, in operators that it may list.
+DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
+    "Clip": ("Min", "Max"), "HardSigmoid": ("Mul", "Add", "Min", "Max"), "HardSwish": ("HardSigmoid", "Mul"),
+    "LeakyRelu": ("Mul", "Max"), "Silu": ("Sigmoid", "Mul"), "Swish": ("Sigmoid", "Mul"), "Reciprocal": ("Div",), "Neg": ("Mul",),
+    "BatchNormalization": ("Mul", "Add"), "GlobalAveragePool": ("ReduceMean",), "GlobalMaxPool": ("ReduceMax",),
+    "LayerNormalization": ("ReduceMean", "Sub", "Mul", "Add", "Sqrt", "Div"),
+    "RMSNormalization": ("ReduceMean", "Mul", "Sqrt", "Div"), "Gelu": ("Tanh", "Mul", "Add"), "Erf": ("Tanh", "Mul", "Add"),
+    "Pow": ("Mul",), "Gemm": ("MatMul", "Add"), "MatMul": ("Gemm",), "Expand": ("Mul",), "Upsample": ("Resize",),
+    "FusedSoftmax": ("Mul", "Add", "Softmax"), "FusedMatMul": ("MatMul", "Add"), "FusedGemm": ("Gemm",), "FusedConv": ("Conv",),
+    "FusedConvTranspose": ("ConvTranspose",), "ReduceL2": ("Mul", "ReduceSum", "Sqrt"), "LogSoftmax": ("Softmax", "Log"),
+}  # fmt: skip
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
+_ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand"})  # only under their own conditions, see _decomposable
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a table."""
+
+    f16: bool
+    w8a8: bool
+    conditions: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, eq=False)
+class SupportTable:
+    """The operators of one accelerator through one runtime."""
+
+    title: str
+    rules: dict[str, Rule]
+    everywhere: tuple[Rule, ...]
+    default: Rule | None
+
+    def refusal(self, graph: Graph, op: Op, precision: str) -> str | None:
+        """Why ``op`` cannot run at ``precision`` (``f16`` or ``w8a8``); None if it can."""
+        wide = _wide_type(graph, op)
+        if wide is not None:
+            return wide
+        for rule in self.everywhere:
+            failed = _failed(rule, graph, op)
+            if failed:
+                return f"{self.title}: {rule.note} ({failed})"
+        return self._refused_type(graph, op, op.type, precision, 0)
+
+    def _refused_type(self, graph: Graph, op: Op, op_type: str, precision: str, depth: int) -> str | None:
+        """Why an operator of this type, with ``op``'s attributes and tensors, cannot run."""
+        rule = self.rules.get(op_type) or (self.rules.get("Reshape") if op_type in _RESHAPES else None)
+        if rule is None and op.body and op_type == op.type:
+            return self._refused_body(graph, op, precision)
+        if rule is None and depth < 3 and op_type in DECOMPOSITIONS and _decomposable(graph, op, op_type):
+            for part in DECOMPOSITIONS[op_type]:
+                why = self._refused_type(graph, op, part, precision, depth + 1)
+                if why:
+                    return f"{op_type} is not listed for {self.title}, and neither is its part {part}"
+            return None
+        rule = rule or self.default
+        if rule is None:
+            return f"{op_type} is not in the operator list of {self.title}"
+        if not (rule.w8a8 if precision == "w8a8" else rule.f16):
+            other = rule.f16 if precision == "w8a8" else rule.w8a8
+            said = f": {rule.note}" if rule.note else ""
+            return (
+                f"{op_type} runs there only in {'float' if precision == 'w8a8' else 'integers'}{said}"
+                if other
+                else f"{op_type} does not run there{said}"
+            )
+        if op_type == op.type or op.type.startswith("Fused"):
+            failed = _failed(rule, graph, op)
+            if failed:
+                return f"{self.title}: {rule.note or op_type + ' is limited'} ({failed})"
+        return None
+
+    def _refused_body(self, graph: Graph, op: Op, precision: str) -> str | None:
+        for part in op.body:
+            if part.type in ("QuantizeLinear", "DequantizeLinear", "BatchNormalization"):
+                continue  # folded into the weights or the kernel's output scale
+            inner = Op(part.name, part.type, op.inputs, op.outputs, part.attrs, part.domain, part.origin)
+            why = self._refused_type(graph, inner, part.type, precision, 1)
+            if why:
+                return why
+        return None
+
+
+def support_table(name: str) -> SupportTable:
+    """Read ``support/<name>.csv`` (once per process; the files are part of the package)."""
+    return _load(name)
+
+
+@lru_cache(maxsize=16)
+def _load(name: str) -> SupportTable:
+    lines = (Path(__file__).parent / "support" / f"{name}.csv").read_text("utf-8").splitlines()
+    title = lines[0].lstrip("# ").partition(":")[0]
+    rules: dict[str, Rule] = {}
+    everywhere: list[Rule] = []
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        conditions = tuple(c for c in row["condition"].split(";") if c)
+        rule = Rule(row["f16"] == "yes", row["w8a8"] == "yes", conditions, row["note"])
+        if row["op"] == "(all)":
+            everywhere.append(rule)
+        else:
+            rules[row["op"]] = rule
+    return SupportTable(title, rules, tuple(everywhere), rules.pop("*", None))
+
+
+def _wide_type(graph: Graph, op: Op) -> str | None:
+    """64-bit integers, doubles and strings do not exist on these accelerators; indices and casts may read them."""
+    wide = (DType.I64, DType.U64, DType.F64, DType.STRING)
+    for name in op.outputs:
+        if name and graph.tensors[name].dtype in wide:
+            return f"its output {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
+    for slot, name in enumerate(op.inputs):
+        if not name or graph.tensors[name].is_constant or graph.tensors[name].dtype not in wide:
+            continue
+        if op.type == "Cast" or (slot == 1 and op.type.startswith("Gather")):
+            continue
+        return f"its input {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
+    return None
+
+
+def _decomposable(graph: Graph, op: Op, op_type: str) -> bool:
+    if op_type not in _ONE_TO_ONE:
+        return True
+    if op_type == "MatMul":  # as a fully connected layer: constant weights only
+        return len(op.inputs) > 1 and bool(op.inputs[1]) and graph.tensors[op.inputs[1]].is_constant
+    if op_type == "Pow":  # a small integer exponent is repeated multiplication
+        exponent = graph.tensors[op.inputs[1]] if len(op.inputs) > 1 and op.inputs[1] in graph.tensors else None
+        return exponent is not None and exponent.is_constant and exponent.elements == 1
+    return True
+
+
+def _failed(rule: Rule, graph: Graph, op: Op) -> str | None:
+    """The first condition of the rule that does not hold, in words; None if all hold."""
+    for condition in rule.conditions:
+        name, less, limit = condition.partition("<=")
+        if not less:
+            name, _, limit = condition.partition("=")
+        value = _MEASURES[name](graph, op)
+        if (value > float(limit)) if less else (value != float(limit)):
+            return f"{name.replace('_', ' ')} is {value:g}"
+    return None
+
+
+def _rank(graph: Graph, op: Op) -> float:
+    names = [n for n in (*op.inputs, *op.outputs) if n and not graph.tensors[n].is_constant]
+    return float(max((len(graph.tensors[n].shape) for n in names), default=0))
+
+
+def _index_rank(graph: Graph, op: Op) -> float:
+    return float(len(graph.tensors[op.inputs[1]].shape)) if len(op.inputs) > 1 and op.inputs[1] else 0.0
+
+
+def _scale(graph: Graph, op: Op) -> float:
+    if not op.inputs or not op.inputs[0]:
+        return 1.0
+    source, target = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
+    return max((t / s for s, t in zip(source, target, strict=False) if s), default=1.0)
+
+
+_MEASURES: dict[str, Callable[[Graph, Op], float]] = {
+    "rank": _rank,
+    "index_rank": _index_rank,
+    "inputs": lambda _, op: float(sum(bool(i) for i in op.inputs)),
+    "kernel": lambda _, op: float(max(op.attr_ints("kernel_shape", (1,)))),
+    "stride": lambda _, op: float(max(op.attr_ints("strides", (1,)))),
+    "dilation": lambda _, op: float(max(op.attr_ints("dilations", (1,)))),
+    "scale": _scale,
+    "layout": lambda _, op: float(op.attr_int("layout", 0)),
+    "p": lambda _, op: float(op.attr_int("p", 2)),
+}

@@ -1,0 +1,230 @@
+"""Build the cost table of a graph on a SoC: every way of running every op, and what moving tensors costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
+from hetsched.errors import OptionError
+from hetsched.graph import Csr, Graph
+from hetsched.soc import SoC
+from hetsched_cost_models.parameters import known_runtimes, support_table_name
+from hetsched_cost_models.precisions import check_precision, is_quantized_model, offer
+from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
+from hetsched_cost_models.support import SupportTable, support_table
+from hetsched_cost_models.transfers import transfers
+from hetsched_cost_models.work import Work, work_of
+
+#: A waiter spins up to this long before it blocks (DESIGN.md section 5).
+SPIN_LIMIT_S = 50e-6
+
+
+def build_table(graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default") -> CostTable:
+    """Enumerate and price every alternative op x queue x precision.
+
+    Args:
+        graph: the operator graph, after the passes.
+        soc: the SoC.
+        precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float`` or
+            ``w8a8``.
+        runtime: the vendor runtime whose operator list and overheads are assumed.
+
+    Raises:
+        OptionError: unknown precision or runtime.
+
+    Examples:
+        >>> from hetsched.soc_files import load_soc
+        >>> table = build_table(graph, load_soc("snapdragon-8-gen-3"))  # doctest: +SKIP
+    """
+    check_precision(precision)
+    if runtime not in known_runtimes():
+        raise OptionError(f"the runtime {runtime!r} is unknown: use one of {', '.join(known_runtimes())}")
+    places = _places(soc, runtime)
+    quantized = is_quantized_model(graph)
+    integers = precision == "w8a8" or (precision == "auto" and quantized)
+    work = work_of(graph)
+    choices = _choose(graph, places, precision, quantized)
+    domains = _domains(places, choices)
+    names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
+    moves = transfers(graph, names, soc, places.queues, places.rates, domains, float_to_i8=not quantized)
+    columns = _price(work, places, choices, domains, soc, runtime, quantized)
+    index = {n: i for i, n in enumerate(names)}
+    launch_s = _launches(soc, places, runtime, integers)
+    sync_s = _syncs(soc, places.queues)
+    host_w = places.rates[places.host].one_core_w
+    return CostTable(
+        model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host, input_domain=_host_domain(domains, places.host),
+        op_names=tuple(op.name for op in graph.ops), tensor_names=names,
+        alt_start=choices.start, alt_precision=tuple(p for _, p in choices.pairs), **columns,
+        op_inputs=Csr.from_rows([[index[n] for n in graph.activations(op)] for op in graph.ops]),
+        op_outputs=Csr.from_rows([[index[o] for o in op.outputs if o] for op in graph.ops]),
+        predecessors=graph.predecessors, successors=graph.successors,
+        tensor_producer=np.array([graph.producer.get(n, -1) for n in names], np.int32),
+        graph_outputs=np.array([index[o] for o in graph.outputs if o in index], np.int32),
+        tensor_bytes=moves.tensor_bytes, conversion_s=moves.conversion_s, maintenance_s=moves.maintenance_s,
+        transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
+        launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
+        sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
+        bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
+        refusals=choices.refusals, interval=soc.interval, notes=_notes(graph, soc, work),
+    )  # fmt: skip
+
+
+def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> CostTable:
+    """The table with some processors slowed down: ``compute_s`` divided by the fraction of the top frequency.
+
+    Args:
+        table: a table at the top operating points.
+        soc: the SoC that it was built for.
+        frequencies: processor name -> fraction of its top frequency, above 0 and at most 1.
+
+    Raises:
+        OptionError: an unknown processor, or a fraction out of range.
+    """
+    scale = np.ones(len(table.queues))
+    for name, fraction in frequencies.items():
+        if name not in soc.by_name:
+            raise OptionError(f"{soc.id} has no processor {name!r}: it has {', '.join(soc.by_name)}")
+        if not 0.0 < fraction <= 1.0:
+            raise OptionError(f"the frequency of {name!r} must be a fraction above 0 and at most 1, not {fraction!r}")
+        scale[[i for i, q in enumerate(table.queues) if q.processor == name]] = fraction
+    return replace(table, compute_s=table.compute_s / scale[table.alt_queue])
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    queues: tuple[Queue, ...]
+    rates: list[Rates]
+    support: list[SupportTable | None]
+    host: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Choices:
+    """Alternatives as (queue, precision) pairs, op after op."""
+
+    pairs: tuple[tuple[int, str], ...]
+    ops: list[int]
+    start: np.ndarray[tuple[int], np.dtype[np.int32]]
+    refusals: tuple[tuple[Refusal, ...], ...]
+
+
+def _places(soc: SoC, runtime: str) -> _Places:
+    queues, rates, tables = [], [], []
+    for name, target in soc.queues.items():
+        processor_name, cores = queue_cores(target)
+        processor = soc.by_name[processor_name]
+        queues.append(Queue(name, processor_name, processor.kind, cores, processor.delegate))
+        rates.append(queue_rates(soc, target))
+        table = support_table_name(processor.support, runtime)
+        tables.append(support_table(table) if table else None)
+    host = next((i for i, q in enumerate(queues) if q.kind == "cpu"), -1)
+    if host < 0:
+        raise OptionError(f"{soc.id} has no CPU queue: add one under 'queues', it submits the work")
+    return _Places(tuple(queues), rates, tables, host)
+
+
+def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool) -> _Choices:
+    pairs: list[tuple[int, str]] = []
+    owners: list[int] = []
+    refusals: list[tuple[Refusal, ...]] = []
+    start = [0]
+    for i, op in enumerate(graph.ops):
+        refused: list[Refusal] = []
+        for q, queue in enumerate(places.queues):
+            got = offer(graph, op, places.rates[q].processor, places.support[q], wanted, quantized)
+            pairs.extend((q, p) for p in got.precisions)
+            owners.extend(i for _ in got.precisions)
+            refused.extend(Refusal(q, p, why) for p, why in got.refusals)
+            del queue
+        start.append(len(pairs))
+        refusals.append(tuple(refused))
+    return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals))
+
+
+def _domains(places: _Places, choices: _Choices) -> tuple[Domain, ...]:
+    """One domain a CPU queue, one an accelerator queue and storage type in use; the host's first."""
+    used = set(choices.pairs)
+    out: list[Domain] = []
+    for q, queue in enumerate(places.queues):
+        processor = places.rates[q].processor
+        if queue.kind == "cpu":
+            out.append(Domain(q, "f32", "native"))
+            continue
+        out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "w8a8") if (q, p) in used)
+    return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
+
+
+def _host_domain(domains: tuple[Domain, ...], host: int) -> int:
+    return next(i for i, d in enumerate(domains) if d.queue == host)
+
+
+def _storage(kind: str, precision: str, quantized: bool) -> Storage:
+    """Bytes per element of float and quantized activations, float and quantized weights."""
+    if kind == "cpu":
+        return Storage(4.0, 1.0, 1.0 if precision == "w8a8" else 4.0, 1.0)
+    if precision == "w8a8":
+        return Storage(2.0 if quantized else 1.0, 1.0, 1.0, 1.0)
+    wide = 2.0 if precision == "f16" else 4.0
+    return Storage(wide, wide, wide, wide)
+
+
+def _price(
+    work: Work, places: _Places, choices: _Choices, domains: tuple[Domain, ...], soc: SoC, runtime: str, quantized: bool
+) -> dict[str, FloatArray]:
+    """Columns of the table, one entry an alternative."""
+    owner = np.array(choices.ops, np.int64)
+    queue = np.array([q for q, _ in choices.pairs], np.int32)
+    domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
+    domain = np.array([domain_of[q, "f32" if places.queues[q].kind == "cpu" else p] for q, p in choices.pairs], np.int32)
+    columns = {k: np.zeros(len(owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes")}
+    for q, p in sorted(set(choices.pairs)):
+        rates = places.rates[q]
+        cost: Cost = roofline(work, rates, p, _storage(places.queues[q].kind, p, quantized), rates.family.pace.get(runtime, 1.0))
+        rows = np.array([i for i, pair in enumerate(choices.pairs) if pair == (q, p)], np.int64)
+        for name, column in columns.items():
+            column[rows] = getattr(cost, name)[owner[rows]]
+    bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[queue]
+    power = np.array([r.active_w for r in places.rates])[queue]
+    seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
+    energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
+    return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}  # type: ignore[dict-item]
+
+
+def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:
+    """[q] launch seconds: what a runtime's fixed cost leaves after the signal back to the host, else the SoC file's."""
+    out = []
+    for q, queue in enumerate(places.queues):
+        processor = places.rates[q].processor
+        fixed = places.rates[q].family.fixed_s.get("qnn" if runtime == "default" else runtime)
+        link = soc.link(queue.kind, "cpu")
+        if fixed and link is not None and processor.kind != "cpu":
+            out.append(max(1e-5, fixed["w8a8" if integers else "float"] - link.sync_s.value))
+        else:
+            out.append(processor.launch_s.value)
+    return np.array(out)
+
+
+def _syncs(soc: SoC, queues: tuple[Queue, ...]) -> FloatArray:
+    """[q, q] seconds from a producer's signal to its consumer's start."""
+    n = len(queues)
+    sync = np.zeros((n, n))
+    for a, x in enumerate(queues):
+        for b, y in enumerate(queues):
+            if a == b:
+                continue
+            link = soc.link(x.kind, y.kind)
+            sync[a, b] = link.sync_s.value if link is not None else 0.0
+    return sync
+
+
+def _notes(graph: Graph, soc: SoC, work: Work) -> tuple[str, ...]:
+    notes = list(soc.notes)
+    if work.unknown:
+        shown = ", ".join(f"{graph.ops[i].name} ({graph.ops[i].type})" for i in work.unknown[:3])
+        more = f" and {len(work.unknown) - 3} more" if len(work.unknown) > 3 else ""
+        notes.append(f"planned by their bytes only, because the work model does not know them: {shown}{more}")
+    return tuple(notes)

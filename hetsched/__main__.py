@@ -1,0 +1,5 @@
+"""``python -m hetsched`` is the command line."""
+
+from hetsched.cli import main
+
+main()

@@ -1,0 +1,137 @@
+"""Reading ONNX files: parse without the weights, bind dims, walk once, drop what does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.cleanup import without_dead, without_no_ops
+from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN
+from hetsched.frontends.onnx_dims import bind_inputs
+from hetsched.frontends.onnx_opsets import NEWEST, OLDEST
+from hetsched.frontends.onnx_tensors import constant
+from hetsched.frontends.onnx_trace import Trace
+from hetsched.frontends.onnx_wire import SELF, light_bytes, looks_like_model
+from hetsched.graph import Graph, Op, Role, Tensor
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class OnnxFrontend:
+    """Reader of ONNX models, opset 7 to 25."""
+
+    name = "onnx"
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether ``head`` starts like an ONNX model."""
+        return looks_like_model(head)
+
+    def load(self, path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Graph:
+        """Read the model at ``path``; see :func:`hetsched.frontends.load`."""
+        proto, digest = parse(path)
+        opset = default_opset(proto, path)
+        graph = proto.graph
+        constants = _constants(graph, path)
+        names = {t.name for t in constants}
+        inputs, bound = bind_inputs([i for i in graph.input if i.name not in names], dims, shapes, path.stem)
+        trace = Trace(path, opset, [*inputs, *constants])
+        trace.run(graph.node)
+        return _graph(path, digest, trace, [t.name for t in inputs], [o.name for o in graph.output], bound)
+
+
+def parse(path: Path) -> tuple[onnx.ModelProto, str]:
+    """The model without its big tensors and with its local functions inlined, and a hash of what it is made of.
+
+    The hash covers the bytes of the model file, and names and sizes of external data files (not their bytes).
+
+    Raises:
+        ModelError: the file is damaged or has no graph.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    light, digest = light_bytes(path)
+    try:
+        proto = onnx.ModelProto.FromString(light)
+        if proto.functions:
+            from onnx import inliner
+
+            proto = inliner.inline_local_functions(proto)
+    except (DecodeError, RuntimeError) as error:
+        raise ModelError(f"cannot read the model {str(path)!r}: the file is damaged; fetch or export it again") from error
+    if not proto.graph.node and not proto.graph.output:
+        raise ModelError(f"the model {str(path)!r} has no graph: the file is truncated or not a model")
+    return proto, _with_external(digest, proto.graph, path)
+
+
+def default_opset(proto: onnx.ModelProto, path: Path) -> int:
+    """The version of ONNX's own operators that the model uses.
+
+    Raises:
+        UnsupportedModelError: the version is too old or too new.
+    """
+    versions = [o.version for o in proto.opset_import if o.domain in {"", "ai.onnx"}]
+    if not versions:
+        versions = [NEWEST] if all(n.domain == CONTRIB_DOMAIN for n in proto.graph.node) else [1]
+    if not OLDEST <= versions[0] <= NEWEST:
+        raise UnsupportedModelError(f"the model {str(path)!r} uses opset {versions[0]}; opsets {OLDEST} to {NEWEST} are supported")
+    return int(versions[0])
+
+
+def _with_external(digest: str, graph: onnx.GraphProto, path: Path) -> str:
+    files = sorted({e.value for t in graph.initializer for e in t.external_data if e.key == "location" and e.value != SELF})
+    if not files:
+        return digest
+    import hashlib
+
+    sizes = [(f, (path.parent / f).stat().st_size if (path.parent / f).is_file() else -1) for f in files]
+    return hashlib.sha256(repr((digest, sizes)).encode()).hexdigest()
+
+
+def _constants(graph: onnx.GraphProto, path: Path) -> list[Tensor]:
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        raise UnsupportedModelError(f"the constant {name!r} is sparse, which is not supported: export the model with dense weights")
+    out: dict[str, Tensor] = {}
+    for proto in graph.initializer:
+        if proto.name in out:
+            raise ModelError(f"the model {str(path)!r} defines the constant {proto.name!r} twice: the file is damaged")
+        out[proto.name] = constant(proto, proto.name, path)
+    return list(out.values())
+
+
+def _graph(path: Path, digest: str, trace: Trace, inputs: list[str], outputs: list[str], dims: Mapping[str, int]) -> Graph:
+    """The finished graph: what the outputs need, and no more."""
+    for name in outputs:
+        if name not in trace.tensors:
+            raise ModelError(f"the output {name!r} of the model {path.stem!r} is written by no node")
+    tensors = trace.tensors
+    ops: Sequence[Op] = without_dead(trace.ops, outputs)
+    ops = without_dead(without_no_ops(ops, tensors, inputs, outputs), outputs)
+    used = dict.fromkeys([*inputs, *outputs, *(n for op in ops for n in (*op.inputs, *op.outputs) if n)])
+    kept = {n: _with_role(tensors[n], inputs, outputs) for n in tensors if n in used}
+    return Graph(path.stem, kept, tuple(_named(ops)), tuple(inputs), tuple(outputs), path, digest, dict(dims))
+
+
+def _with_role(tensor: Tensor, inputs: Sequence[str], outputs: Sequence[str]) -> Tensor:
+    if tensor.is_constant or tensor.name in inputs or tensor.name not in outputs:
+        return tensor
+    return replace(tensor, role=Role.OUTPUT)
+
+
+def _named(ops: Sequence[Op]) -> list[Op]:
+    """The operators with unique names."""
+    taken: dict[str, int] = {}
+    out = []
+    for op in ops:
+        name = op.name
+        while name in taken:
+            taken[op.name] += 1
+            name = f"{op.name}_{taken[op.name]}"
+        taken[name] = 1
+        out.append(op if name == op.name else replace(op, name=name))
+    return out

@@ -1,0 +1,86 @@
+"""Shapes and types of one operator's outputs, by ONNX's own inference, one node at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN, infer_contrib
+from hetsched.frontends.onnx_nodes import to_node
+from hetsched.graph import Op, Tensor
+from hetsched.reference.element_types import NUMBER_OF, element_type
+
+if TYPE_CHECKING:
+    import onnx
+
+#: Constants up to this many elements are shown to the inference: it reads shapes, axes and sizes.
+_VALUE_ELEMENTS = 1024
+
+
+def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
+    """The tensors that ``op`` writes (omitted outputs are left out).
+
+    Raises:
+        UnsupportedModelError: the operator is unknown, or a shape depends on data.
+        ModelError: the operator's inputs do not fit it.
+    """
+    if op.domain == CONTRIB_DOMAIN:
+        return infer_contrib(op, tensors)
+    schema = _schema(op, opset)
+    if not schema.min_input <= len(op.inputs) <= schema.max_input or len(op.outputs) > schema.max_output:
+        raise ModelError(
+            f"node {op.name!r} ({op.type}) has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which do not fit {op.type}"
+        )
+    for i, name in enumerate(op.inputs[: schema.min_input]):
+        if not name:
+            raise ModelError(f"node {op.name!r} ({op.type}) leaves out its input {i}, which {op.type} needs")
+    return [_tensor(op, name, types) for types in [_infer(schema, op, tensors, opset)] for name in op.outputs if name]
+
+
+def _schema(op: Op, opset: int) -> Any:
+    from onnx import defs
+
+    try:
+        return defs.get_schema(op.type, opset, op.domain)
+    except defs.SchemaError as error:
+        of = f"domain {op.domain!r}" if op.domain else f"opset {opset}"
+        raise UnsupportedModelError(f"node {op.name!r} uses the operator {op.type!r} of {of}, which is not supported") from error
+
+
+def _infer(schema: Any, op: Op, tensors: Mapping[str, Tensor], opset: int) -> Mapping[str, onnx.TypeProto]:
+    from onnx import helper, numpy_helper, shape_inference
+
+    types, values = {}, {}
+    for name in dict.fromkeys(i for i in op.inputs if i):
+        t = tensors[name]
+        types[name] = helper.make_tensor_type_proto(NUMBER_OF[t.dtype], t.shape)
+        if t.data is not None and t.data.array is not None and t.elements <= _VALUE_ELEMENTS and t.dtype in _SHOWN:
+            values[name] = numpy_helper.from_array(t.numpy(), name)
+    node = to_node(op)
+    try:
+        return shape_inference.infer_node_outputs(schema, node, types, values, None, [helper.make_opsetid("", opset)])
+    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
+        said = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        shapes = ", ".join(str(list(tensors[i].shape)) for i in op.inputs if i)
+        raise ModelError(f"node {op.name!r} ({op.type}) does not accept inputs of shapes {shapes}: {said}") from error
+
+
+def _tensor(op: Op, name: str, types: Mapping[str, onnx.TypeProto]) -> Tensor:
+    proto = types.get(name)
+    kind = None if proto is None else proto.WhichOneof("value")
+    if proto is None or kind is None:
+        raise UnsupportedModelError(f"the type of {name!r}, written by node {op.name!r} ({op.type}), cannot be inferred")
+    if kind != "tensor_type":
+        raise UnsupportedModelError(
+            f"node {op.name!r} ({op.type}) writes a {kind.removesuffix('_type')}, not a tensor: it is not supported"
+        )
+    tensor = proto.tensor_type
+    if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        raise UnsupportedModelError(
+            f"the shape of {name!r}, written by node {op.name!r} ({op.type}), depends on the data: such models cannot be planned ahead"
+        )
+    return Tensor(name, tuple(d.dim_value for d in tensor.shape.dim), element_type(tensor.elem_type, f"{name!r}"))
+
+
+_SHOWN = frozenset(t for t in NUMBER_OF if t.value in {"i64", "i32", "f32", "f64", "bool", "u8", "i8"})

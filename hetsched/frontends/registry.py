@@ -1,0 +1,85 @@
+"""Choosing the reader of a model file by its first bytes; plug-ins join through an entry-point group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hetsched.errors import ModelError
+from hetsched.graph import Graph
+
+#: Entry-point group of readers: each entry loads to a class or function that returns a :class:`Frontend`.
+GROUP = "hetsched.frontends"
+_HEAD_BYTES = 4096
+
+
+class Frontend(Protocol):
+    """A reader of one file format."""
+
+    name: str
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that starts with ``head`` (up to 4096 bytes) is of this format."""
+        ...
+
+    def load(self, path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Graph:
+        """Read the file into a graph with every shape known."""
+        ...
+
+
+def _frontends() -> Iterator[Frontend]:
+    """The built-in reader first, so that an ONNX file never pays for the scan of installed packages."""
+    from hetsched.frontends.onnx_frontend import OnnxFrontend
+
+    yield OnnxFrontend()
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        if entry.name != OnnxFrontend.name:
+            yield entry.load()()
+
+
+def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Read a model file.
+
+    Args:
+        path: the model file.
+        dims: values of symbolic dims, by name or as ``<input>.<axis>`` (``--dim NAME=N``).
+        shapes: whole shapes of inputs, by input name; for inputs whose rank the file leaves open.
+
+    Returns:
+        The graph, in topological order, with the shape and type of every tensor. Weights stay in their files.
+
+    Raises:
+        ModelError: there is no such file, its format is unknown, or it is damaged.
+        UnsupportedModelError: it is valid and uses something that is not handled; the message names the node.
+        OptionError: ``dims`` or ``shapes`` name something that the model does not have.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ModelError(f"there is no model file {str(path)!r}")
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    for frontend in _frontends():
+        if frontend.recognises(head):
+            return frontend.load(path, dict(dims or {}), dict(shapes or {}))
+    raise ModelError(f"{str(path)!r} is not an ONNX model{_guess(head)}")
+
+
+def _guess(head: bytes) -> str:
+    """What an unknown file seems to be, as the rest of a sentence."""
+    if not head:
+        return ": the file is empty"
+    later = " come with a later version; convert the model to ONNX for now"
+    if head[4:8] == b"TFL3":
+        return ": it is a TFLite model, and these" + later
+    if head[:4] == b"GGUF":
+        return ": it is a GGUF model, and these" + later
+    if head[8:10] == b'{"':
+        return ": it looks like safetensors, which hold weights without a graph; export the model to ONNX"
+    if head[:2] == b"PK":
+        return ": it is a zip archive (PyTorch, Keras and others use it); export the model to ONNX"
+    if head[:8] == b"\x89HDF\r\n\x1a\n":
+        return ": it is an HDF5 file; export the model to ONNX"
+    return ": its content is not of any known model format"

@@ -1,0 +1,90 @@
+"""``frontier-dp``: the exact optimum of an additive objective over a topological order, for several orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from hetsched.partition.frontier import Additive, FrontierResult, frontier_optimum
+from hetsched.partition.orders import affinity, depth_first, file_order, is_chain
+from hetsched.partition.problem import Budget, Problem, Solution, value_of
+from hetsched.partition.search import as_solution
+from hetsched.partition.timing import Costs, figures, value
+from hetsched.segments import schedule
+
+LARGE = 1500
+"""Graphs with more ops than this get fewer orders and a narrower beam."""
+
+
+@dataclass(frozen=True)
+class FrontierDP:
+    """Serial latency (or energy) exactly for the file order, depth-first, and affinity orders in turn with the DP.
+
+    Energy is additive, so for a chain its optimum is proven. A serial optimum bounds the latency of overlapping queues
+    only where the graph has a single topological order; elsewhere it is a solution, never a bound.
+    """
+
+    rounds: int = 3
+    cap: int = 2000
+
+    def solve(self, problem: Problem, budget: Budget) -> Solution:
+        """Place every op."""
+        c = Costs(problem.table)
+        found, exact = self.candidates(problem, c, budget)
+        order, alternative = min(found, key=lambda k: value(problem, figures(c, *k)))
+        solution = as_solution(problem, "frontier-dp", order, alternative)
+        bound = chain_optimum(problem, c, found[0], exact)
+        notes = () if exact else (f"the frontier was wider than {self.cap} states: a beam search, not exact for its order",)
+        return replace(solution, bound=bound, status="optimal" if bound >= solution.objective * (1 - 1e-9) else "heuristic", notes=notes)
+
+    def candidates(self, problem: Problem, c: Costs, budget: Budget) -> tuple[list[tuple[list[int], tuple[int, ...]]], bool]:
+        """``(order, alternative)`` per order and weighting; whether the first, in file order, is exact."""
+        cap = self.cap if c.n <= LARGE else max(50, self.cap // 20)
+        found: list[tuple[list[int], tuple[int, ...]]] = []
+        exact = True
+        for add in self.weightings(problem, c):
+            best: FrontierResult | None = None
+            for order in self.orders(c, found):
+                got = frontier_optimum(c, order, add, cap)
+                exact = exact and (got.exact or bool(found))
+                found.append((order, got.alternative))
+                if is_chain(c) or budget.out_of_time():
+                    break
+                if best is not None and len(found) > 3 and got.cost >= best.cost:
+                    break
+                best = got if best is None or got.cost < best.cost else best
+        return found, exact
+
+    def weightings(self, problem: Problem, c: Costs) -> Iterator[Additive]:
+        """What to add up: seconds, joules, or for the energy-delay product a few mixtures; dearer segments if they are limited."""
+        if problem.objective == "energy":
+            mixes = [(0.0, 1.0)]
+        elif problem.objective == "edp":
+            scale = sum(c.time) / max(sum(c.energy), 1e-30)
+            mixes = [(1.0, 0.0), (0.0, 1.0), *((1.0, scale * k) for k in (0.3, 1.0, 3.0))]
+        else:
+            mixes = [(1.0, 0.0)]
+        for w, e in mixes:
+            yield Additive(c, w, e)
+            if problem.max_segments is not None:
+                typical = w * sum(c.time) / c.n + e * sum(c.energy) / c.n
+                for factor in (1.0, 10.0, 1e3, 1e6):
+                    yield Additive(c, w, e, typical * factor)
+
+    def orders(self, c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
+        """File order, depth-first, by the fastest queue, then regrouped around the last placement found."""
+        yield file_order(c)
+        yield depth_first(c)
+        yield affinity(c, [c.queue[min(row, key=lambda a: (c.time[a], a))] for row in c.alts])
+        for _ in range(self.rounds):
+            yield affinity(c, [c.queue[a] for a in found[-1][1]])
+
+
+def chain_optimum(problem: Problem, c: Costs, first: tuple[Sequence[int], Sequence[int]], exact: bool) -> float:
+    """The proven optimum that the DP over the only order of a chain gives; 0 where it proves nothing."""
+    if not exact or not is_chain(c) or problem.objective in ("edp", "period"):
+        return 0.0
+    timed = schedule(problem.table, *first)
+    if problem.objective == "energy":
+        return value_of(timed, "energy", c.queues)
+    return timed.serial_s if c.n - 1 in c.results else 0.0

@@ -1,0 +1,155 @@
+"""``solve``: constraints in, the named solver, a bound and causes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hetsched.costs import CostTable
+from hetsched.errors import InfeasibleError, OptionError
+from hetsched.partition.bounds import lower_bound
+from hetsched.partition.causes import causes_of
+from hetsched.partition.problem import Budget, Problem, Progress, Solution, Solver, objective_of
+from hetsched.partition.timing import Costs
+from hetsched.segments import schedule
+
+ENTRY_POINTS = "hetsched.solvers"
+BUILT_IN = {
+    "auto": "hetsched.partition.auto:Auto",
+    "frontier-dp": "hetsched.partition.frontier_dp:FrontierDP",
+    "heft": "hetsched.partition.heft:Heft",
+    "ilp": "hetsched.partition.ilp:Ilp",
+    "rules": "hetsched.partition.rules:Rules",
+    "single": "hetsched.partition.single:SingleQueue",
+    "vendor": "hetsched.partition.vendor:Vendor",
+}
+WALL_FACTOR = 3.0
+
+
+def solver_names() -> list[str]:
+    """Every solver that can be named: the built-in ones and those of installed plug-ins."""
+    from importlib.metadata import entry_points
+
+    return sorted({*BUILT_IN, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+
+
+def solver_named(name: str) -> Solver:
+    """The solver of a name; what follows a colon is its argument (``single:npu``, ``rules:mine.yaml``).
+
+    Raises:
+        OptionError: no solver has that name.
+    """
+    base, _, argument = name.partition(":")
+    if base in BUILT_IN:
+        module, _, attribute = BUILT_IN[base].partition(":")
+        factory: Any = getattr(import_module(module), attribute)
+    else:
+        from importlib.metadata import entry_points
+
+        hits = [e for e in entry_points(group=ENTRY_POINTS) if e.name == base]
+        if not hits:
+            raise OptionError(f"there is no solver {name!r}: use one of {', '.join(solver_names())}")
+        factory = hits[0].load()
+    if base == "single":
+        return cast(Solver, factory(argument))
+    return cast(Solver, factory(argument) if argument else factory())
+
+
+def solve(
+    problem: Problem,
+    solver: str = "auto",
+    *,
+    time_limit_s: float = 10.0,
+    evaluate: Callable[[Solution], float] | None = None,
+    progress: Progress | None = None,
+) -> Solution:
+    """Place and order every op.
+
+    Args:
+        problem: what to place, for which objective, under which constraints.
+        solver: a name from :func:`solver_names`.
+        time_limit_s: work allowed, in seconds of an ordinary core; the wall clock stops the search at three times as
+            much, and then the status is ``clock``.
+        evaluate: ranks the finalists of ``auto`` (a simulation with contention, say); smaller is better.
+        progress: called with the stage, the best objective and its bound.
+
+    Raises:
+        InfeasibleError: no placement satisfies the constraints, or this solver finds none.
+        OptionError: an unknown solver, op or queue; a time limit that is not positive.
+    """
+    if not time_limit_s > 0:
+        raise OptionError(f"the time limit is {time_limit_s} s: give a positive number")
+    began = perf_counter()
+    chosen = solver_named(solver)
+    if evaluate is not None and hasattr(chosen, "evaluate"):
+        chosen = replace(cast(Any, chosen), evaluate=evaluate)
+    budget = Budget(time_limit_s, progress, began, time_limit_s * WALL_FACTOR)
+    answers: list[Solution] = []
+    refusal: InfeasibleError | None = None
+    for keep in selections(problem.table, problem.keep):
+        try:
+            answers.append(_solve_on(problem, keep, chosen, budget))
+        except InfeasibleError as e:
+            refusal = e
+    if not answers:
+        raise refusal or InfeasibleError("no placement satisfies the constraints")
+    best = min(answers, key=lambda s: s.objective)
+    bound = min(s.bound for s in answers) if refusal is None or len(answers) > 0 else 0.0
+    causes = best.causes or causes_of(problem, best)
+    return replace(best, bound=bound, causes=causes, wall_s=perf_counter() - began, status=_status(best, bound, budget))
+
+
+def _status(best: Solution, bound: float, budget: Budget) -> Any:
+    if bound >= best.objective * (1 - 1e-9):
+        return "optimal"
+    return "clock" if budget.clock_stopped else ("feasible" if best.status == "optimal" else best.status)
+
+
+def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.bool_]]:
+    """The kept alternatives, once per maximal choice of queues that share no cores, without dominated ones.
+
+    An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy.
+    """
+    from itertools import combinations
+
+    cores = [set(q.cores) if q.kind == "cpu" else set[int]() for q in table.queues]
+    clashes = [(p, q) for p, q in combinations(range(len(cores)), 2) if cores[p] & cores[q]]
+    allowed = [frozenset(range(len(cores)))]
+    for p, q in clashes:
+        allowed = list(dict.fromkeys(s for a in allowed for s in ([a - {p}, a - {q}] if {p, q} <= a else [a])))
+    for queues in (a for a in allowed if not any(a < b for b in allowed)):
+        yield _undominated(table, keep & np.isin(table.alt_queue, sorted(queues)))
+
+
+def _undominated(table: CostTable, keep: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    keep = keep.copy()
+    time, energy = table.time_s.tolist(), table.energy_j.tolist()
+    queue, domain = table.alt_queue.tolist(), table.alt_domain.tolist()
+    for op in range(len(table.op_names)):
+        kept: list[int] = []
+        for a in sorted((a for a in table.alternatives(op) if keep[a]), key=lambda a: (time[a], energy[a], a)):
+            if any(queue[k] == queue[a] and domain[k] == domain[a] and energy[k] <= energy[a] for k in kept):
+                keep[a] = False
+            else:
+                kept.append(a)
+    return keep
+
+
+def _solve_on(problem: Problem, keep: npt.NDArray[np.bool_], solver: Solver, budget: Budget) -> Solution:
+    """Solve on the kept alternatives and translate back to the problem's own."""
+    small = problem.on(problem.table.restrict(keep))
+    original = np.flatnonzero(keep).tolist()
+    answer = solver.solve(small, budget)
+    if problem.max_segments is not None:
+        count = len(schedule(small.table, answer.order, answer.alternative).segments)
+        if count > problem.max_segments:
+            raise InfeasibleError(f"{answer.solver} found no plan with at most {problem.max_segments} segments (its best has {count})")
+    alternative = tuple(original[a] for a in answer.alternative)
+    bound = min(max(answer.bound, lower_bound(Costs(small.table), problem.objective)), answer.objective)
+    return replace(answer, alternative=alternative, bound=bound, objective=objective_of(problem, answer.order, alternative))

@@ -1,0 +1,69 @@
+"""What a report can show. Any number of items, in any order; the page arranges them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hetsched.graph import Graph
+from hetsched.plan import Deployment, Entry
+from hetsched.soc import SoC
+from hetsched.trace import Trace
+
+
+@dataclass(frozen=True)
+class PlanItem:
+    """A deployment. With its ``graph`` the placement is drawn on the operators; with its ``soc`` estimates are listed."""
+
+    deployment: Deployment
+    graph: Graph | None = None
+    soc: SoC | None = None
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class TraceItem:
+    """A simulated, measured or imported run."""
+
+    trace: Trace
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class CheckItem:
+    """A numerical comparison with the reference.
+
+    Each row has ``op, cosine, snr_db, max_abs`` (a number or None), and may have ``type``, ``ok`` (False marks a
+    failure) and ``note``.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    title: str = "Numerical check"
+
+
+@dataclass(frozen=True)
+class ComparisonItem:
+    """Plans of one or several models on several SoCs, shown as one table."""
+
+    plans: Sequence[PlanItem]
+    title: str = "Comparison"
+
+
+ReportItem: TypeAlias = PlanItem | TraceItem | CheckItem | ComparisonItem
+
+
+def soc_name(item: PlanItem) -> str:
+    """The SoC's full name, or its id."""
+    return item.soc.name if item.soc else item.deployment.soc.id
+
+
+def model_name(item: PlanItem) -> str:
+    """The model's file name without its ending."""
+    name = item.deployment.model.path.replace("\\", "/").rsplit("/", 1)[-1]
+    return name.rsplit(".", 1)[0] or name
+
+
+def entry_name(entry: Entry, item: PlanItem) -> str:
+    """``decode, level 2``: empty where a deployment has one plan only."""
+    return "" if len(item.deployment.entries) == 1 else f"{entry.phase}, level {entry.level}"

@@ -1,0 +1,204 @@
+"""Assembles the page: one HTML file with its style, its script and nothing to fetch."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from hetsched.errors import OptionError
+from hetsched.files import write_atomically
+from hetsched.plan import Deployment, Entry
+from hetsched.report import graph_view, memory, provenance, summary, timeline, why
+from hetsched.report.checks import check_view
+from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
+from hetsched.report.palette import colours, queues_of
+from hetsched.report.runs import belongs, chosen, op_seconds
+from hetsched.report.traces import measured_views, memory_chart, plan_of, trace_views
+from hetsched.trace import Trace
+
+
+def render(items: Sequence[ReportItem | Deployment | Trace], path: Path) -> None:
+    """Write the report of ``items`` to ``path`` (see :mod:`hetsched.report.items` for what they can be).
+
+    Args:
+        items: plans, traces, checks and comparisons; a bare deployment or trace is taken as an item without a title.
+        path: the HTML file; written whole or not at all.
+
+    Raises:
+        OptionError: nothing to show, an item of another kind, jinja2 is not installed, or the file cannot be written.
+    """
+    write_atomically(path, html(items).encode())
+
+
+def html(items: Sequence[ReportItem | Deployment | Trace]) -> str:
+    """The page as text: same items, same text.
+
+    Raises:
+        OptionError: nothing to show, an item of another kind, or jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError as e:
+        raise OptionError("reports need jinja2, which is not installed: pip install 'hetsched[report]'") from e
+    if not items:
+        raise OptionError("a report needs at least one plan, trace or check")
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    script, style = _asset("report.js"), _asset("report.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    context = page([as_item(i) for i in items])
+    assets = {"script": Markup(script), "style": Markup(style), "script_hash": digest}  # noqa: S704 - package files
+    return environment.get_template("report.html.jinja").render(**assets, **context)
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("hetsched.report") / "templates" / name).read_text("utf-8")
+
+
+def as_item(item: ReportItem | Deployment | Trace) -> ReportItem:
+    """A bare deployment or trace as an item.
+
+    Raises:
+        OptionError: anything else.
+    """
+    if isinstance(item, Deployment):
+        return PlanItem(item)
+    if isinstance(item, Trace):
+        return TraceItem(item)
+    if isinstance(item, (PlanItem, TraceItem, CheckItem, ComparisonItem)):
+        return item
+    raise OptionError(f"a report cannot show a {type(item).__name__}: give plans, traces, checks or comparisons")
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """What the template shows of one plan."""
+
+    id: str
+    title: str
+    name: str
+    headline: str
+    solver_note: str
+    tiles: Sequence[summary.Tile]
+    shares: Sequence[summary.Share]
+    bars: Sequence[summary.Bar]
+    operators: Markup | None
+    operators_why_not: str
+    segments: Markup
+    queues: Sequence[tuple[str, str]]
+    timelines: Sequence[tuple[str, str, Markup]]
+    arena: Markup | None
+    arena_note: str
+    live: Any
+    columns: Sequence[str]
+    rows: Sequence[why.Row]
+    facts: Sequence[tuple[str, str]]
+    estimates: Sequence[provenance.Estimate]
+    notes: Sequence[str]
+    measured: Sequence[Any]
+
+
+def page(items: Sequence[ReportItem]) -> dict[str, Any]:
+    """The template's context."""
+    plans = [i for i in items if isinstance(i, PlanItem)]
+    traces = [i for i in items if isinstance(i, TraceItem)]
+    compared = [i for i in items if isinstance(i, ComparisonItem)]
+    if not compared and len(plans) > 1:
+        compared = [ComparisonItem(plans)]
+    views = [_plan_view(f"p{k}", item, entry, traces) for k, (item, entry) in enumerate((i, e) for i in plans for e in i.deployment.entries)]
+    tables = [(c.title, summary.comparison([(i, e, palette_of(i)) for i in c.plans for e in i.deployment.entries])) for c in compared]
+    return {
+        "title": _title(plans, traces, compared),
+        "plans": views,
+        "comparisons": tables,
+        "traces": trace_views(traces, plans),
+        "checks": [check_view(c) for c in items if isinstance(c, CheckItem)],
+    }
+
+
+def _title(plans: Sequence[PlanItem], traces: Sequence[TraceItem], compared: Sequence[ComparisonItem]) -> str:
+    known = [*plans, *(p for c in compared for p in c.plans)]
+    if known:
+        models = list(dict.fromkeys(model_name(p) for p in known))
+        socs = list(dict.fromkeys(soc_name(p) for p in known))
+        return f"{_list(models, 'models')} on {_list(socs, 'SoCs')}"
+    named = [t.trace for t in traces if t.trace.model]
+    return f"{named[0].model} on {named[0].soc}" if named else "Report"
+
+
+def _list(names: Sequence[str], what: str) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if 1 < len(names) <= 3 else names[0] if len(names) == 1 else f"{len(names)} {what}"
+
+
+def palette_of(item: PlanItem) -> dict[str, str]:
+    """Colour class of every queue of a deployment, the SoC's unused ones included."""
+    used = [q for e in item.deployment.entries for q in queues_of(e.plan, item.soc)]
+    every = list(item.soc.queues) if item.soc else []
+    return colours([*sorted(set(used) & set(every), key=every.index), *used, *every], item.soc)
+
+
+def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceItem]) -> PlanView:
+    plan, palette = entry.plan, palette_of(item)
+    mine = [t for t in traces if belongs(t.trace, item) and plan_of(t.trace, [item]) is plan]
+    names = [t.title or t.trace.origin for t in mine]
+    timings = [(n, t, op_seconds(t.trace)) for n, t in zip(names, mine, strict=True)]
+    timed = [(n, t, s) for n, t, s in timings if any(p.op in s for p in plan.placements)]
+    operators, segments = graph_view.both(plan, item.graph, palette)
+    queues = queues_of(plan, item.soc)
+    phase = entry_name(entry, item)
+    arena = memory.arena_map(plan, item.graph, palette)
+    return PlanView(
+        id=id_,
+        title=item.title or f"{model_name(item)} on {soc_name(item)}" + (f" ({phase})" if phase else ""),
+        name=" · ".join(x for x in (soc_name(item), phase) if x),
+        headline=summary.headline(item, entry),
+        solver_note=summary.STATUS[plan.status],
+        tiles=[*summary.tiles(item, entry)],
+        shares=summary.shares(plan, item, palette),
+        bars=summary.bars(plan, palette),
+        operators=operators,
+        operators_why_not=_why_not(item, operators),
+        segments=segments,
+        queues=[(q, palette[q]) for q in queues],
+        timelines=_timelines(item, entry, mine, names, palette, queues),
+        arena=arena,
+        arena_note="" if arena else "This plan names no buffers.",
+        live=memory_chart(plan),
+        columns=[n for n, _, _ in timed],
+        rows=why.rows(plan, palette, [s for _, _, s in timed]),
+        facts=provenance.facts(item),
+        estimates=provenance.estimates(item.soc),
+        notes=plan.notes,
+        measured=measured_views(plan, timed, palette),
+    )
+
+
+def _why_not(item: PlanItem, operators: Markup | None) -> str:
+    if operators is not None:
+        return ""
+    if item.graph is None:
+        return "The operator graph is drawn when the model file is at hand; here are the segments."
+    if len(item.graph.ops) > graph_view.MAX_OPS:
+        return f"The graph has {len(item.graph.ops)} operators, too many to draw one by one; here are the segments."
+    return "The model at hand has operators that this plan does not name; here are the segments."
+
+
+def _timelines(
+    item: PlanItem, entry: Entry, traces: Sequence[TraceItem], names: Sequence[str], palette: Mapping[str, str], queues: Sequence[str]
+) -> list[tuple[str, str, Markup]]:
+    lanes = [timeline.predicted(entry.plan)]
+    for name, t in zip(names, traces, strict=True):
+        for which, run in chosen(t.trace):
+            lanes.append(timeline.recorded(run, f"{name}: {which}" if which else name, t.trace.origin, entry.plan))
+    span = max((x.end_s for x in lanes), default=0.0) or 1.0
+    return [(x.title, x.origin, timeline.draw(x, queues, palette, span)) for x in lanes]

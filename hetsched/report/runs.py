@@ -1,0 +1,110 @@
+"""What traces say: inferences, latency over time, time per op, and which plan a trace belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from hetsched.plan import Plan
+from hetsched.report.items import PlanItem, model_name
+from hetsched.trace import Span, Trace
+
+WORK = ("segment", "op", "launch", "transfer")
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One inference of a trace."""
+
+    number: int
+    start_s: float
+    end_s: float
+    spans: tuple[Span, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last end of its work."""
+        return self.end_s - self.start_s
+
+
+def iterations(trace: Trace) -> list[Iteration]:
+    """Inferences in order of number; spans that only wait or idle do not stretch them."""
+    groups: dict[int, list[Span]] = {}
+    for s in trace.spans:
+        groups.setdefault(s.iteration, []).append(s)
+    out = []
+    for number in sorted(groups):
+        work = [s for s in groups[number] if s.kind in WORK]
+        if work:
+            out.append(Iteration(number, min(s.start_s for s in work), max(s.end_s for s in work), tuple(groups[number])))
+    return out
+
+
+def chosen(trace: Trace) -> list[tuple[str, Iteration]]:
+    """The inferences worth drawing: the median one of a measurement; the first and the slowest of a simulation."""
+    runs = iterations(trace)
+    if not runs:
+        return []
+    if len(runs) == 1:
+        return [("", runs[0])]
+    if trace.origin != "simulated":
+        middle = sorted(runs, key=lambda r: (r.seconds, r.number))[(len(runs) - 1) // 2]
+        return [(f"inference {middle.number + 1} of {len(runs)}, the median", middle)]
+    slowest = max(runs, key=lambda r: (r.seconds, -r.number))
+    first = [("first inference", runs[0])]
+    return first if slowest.seconds <= 1.02 * runs[0].seconds else [*first, (f"slowest inference, at {slowest.start_s:.0f} s", slowest)]
+
+
+def op_seconds(trace: Trace) -> dict[str, float]:
+    """Median seconds of each op over the inferences of a trace (parts of an op within one inference add up)."""
+    per_op: dict[str, dict[int, float]] = {}
+    for s in trace.spans:
+        if s.kind == "op":
+            runs = per_op.setdefault(s.name, {})
+            runs[s.iteration] = runs.get(s.iteration, 0.0) + s.end_s - s.start_s
+    return {name: median(runs.values()) for name, runs in per_op.items()}
+
+
+def belongs(trace: Trace, item: PlanItem) -> bool:
+    """Whether a trace is of this deployment: same SoC and model, where the trace names them."""
+    same_soc = not trace.soc or trace.soc == item.deployment.soc.id or (item.soc is not None and trace.soc == item.soc.name)
+    wanted = model_name(item)
+    names = (wanted, item.deployment.model.path, item.graph.name if item.graph else wanted)
+    return same_soc and (not trace.model or trace.model in names or model_stem(trace.model) == wanted)
+
+
+def model_stem(model: str) -> str:
+    """A model's name without folder and ending."""
+    name = model.replace("\\", "/").rsplit("/", 1)[-1]
+    return name.rsplit(".", 1)[0] or name
+
+
+def live_bytes(plan: Plan) -> tuple[list[float], list[float]]:
+    """Bytes of the arena in use over the predicted inference: ``(times_s, bytes)``, steps."""
+    change: dict[float, int] = {0.0: 0}
+    for b in plan.buffers:
+        start, end = lifetime(plan, b.first, b.last)
+        change[start] = change.get(start, 0) + b.nbytes
+        change[end] = change.get(end, 0) - b.nbytes
+    times, values, level = [], [], 0
+    for t in sorted(change):
+        level += change[t]
+        times.append(t)
+        values.append(float(level))
+    return times, values
+
+
+def lifetime(plan: Plan, first: int, last: int) -> tuple[float, float]:
+    """Seconds from which to which a buffer is held, by the predicted schedule."""
+    n = len(plan.segments)
+    if n == 0:
+        return 0.0, 0.0
+    a, b = plan.segments[min(max(first, 0), n - 1)], plan.segments[min(max(last, 0), n - 1)]
+    return a.start_s, max(a.end_s, b.end_s)
+
+
+def sustained(values: Sequence[float]) -> float:
+    """What a series settles at: the median of its last tenth."""
+    tail = values[-max(1, len(values) // 10) :]
+    return float(median(tail))

@@ -1,0 +1,81 @@
+"""The table of why: for every op where it runs, what that costs, and what the alternatives would have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hetsched.plan import Placement, Plan
+from hetsched.report.units import quantity, share
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text with the number to sort it by."""
+
+    text: str
+    sort: float
+
+
+@dataclass(frozen=True)
+class Other:
+    """A place that was not taken."""
+
+    place: str
+    seconds: str
+    energy: str
+    moved: str
+    taken: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op. ``extra`` are the trace columns: what it took when simulated or measured."""
+
+    number: int
+    op: str
+    type: str
+    origin: str
+    queue: str
+    colour: str
+    precision: str
+    delegate: str
+    segment: int
+    time: Cell
+    portion: Cell
+    energy: Cell
+    extra: Sequence[Cell]
+    cause: str
+    alternatives: Sequence[Other]
+    refusals: Sequence[str]
+    search: str
+
+
+def rows(plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]]) -> list[Row]:
+    """Rows in the order of the plan's placements; ``columns`` are seconds by op name, one mapping per trace."""
+    total = sum(p.seconds for p in plan.placements) or 1.0
+    segment = {op: s.index for s in plan.segments for op in s.ops}
+    return [_row(i, p, segment.get(p.op, -1), total, plan, colours, columns) for i, p in enumerate(plan.placements)]
+
+
+def _row(
+    i: int, p: Placement, segment: int, total: float, plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]]
+) -> Row:
+    others = tuple(o for o in p.origin if o != p.op)
+    extra = [Cell(quantity(c.get(p.op), "s"), c.get(p.op, -1.0)) for c in columns]
+    search = " ".join((p.op, p.type, p.queue, p.precision, p.delegate, p.cause, *p.origin)).lower()
+    return Row(
+        i, p.op, p.type, ", ".join(others), p.queue, colours[p.queue], p.precision, p.delegate, segment,
+        Cell(quantity(p.seconds, "s"), p.seconds), Cell(share(p.seconds / total), p.seconds), Cell(quantity(p.energy_j, "J"), p.energy_j),
+        extra, p.cause, [_other(p, k, plan) for k in range(len(p.alternatives))], p.refusals, search,
+    )  # fmt: skip
+
+
+def _other(p: Placement, k: int, plan: Plan) -> Other:
+    c = p.alternatives[k]
+    moved = ""
+    if c.plan_latency_s is not None:
+        change = c.plan_latency_s - plan.prediction.latency_s
+        moved = f"{'+' if change >= 0 else '−'}{quantity(abs(change), 's')}" if abs(change) > 1e-12 else "no change"
+    taken = (c.queue, c.precision) == (p.queue, p.precision)
+    return Other(f"{c.queue} {c.precision}", quantity(c.seconds, "s"), quantity(c.energy_j, "J"), moved, taken)

@@ -1,0 +1,202 @@
+"""What a lowering works with: one op's tensors as flat arrays, and the kernel calls that it emits.
+
+A lowering is a function of one argument, a :class:`Lowering`. It reads inputs with :meth:`Lowering.raw` (as stored) or
+:meth:`Lowering.reals` (float32, dequantized into scratch where the tensor is stored as integers), takes its output the
+same way, and calls :meth:`Lowering.emit`. Everything is prepared here, at compile time; running is ``function(*args)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from hetsched_kernels import codes, quantize
+from hetsched_kernels.arrays import NO_F32
+
+from hetsched.errors import UnsupportedModelError
+from hetsched.graph import Graph, Op, Tensor
+from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.delegates.base import SegmentJob
+
+Array = npt.NDArray[Any]
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def bits(array: Array) -> Array:
+    """The same memory as unsigned integers of the same width, for kernels that only move data."""
+    return array.view(_UNSIGNED[array.dtype.itemsize])
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """How a stored tensor stands for reals, as the kernels want it: one scale and zero point a channel, or one in all.
+
+    The tensor is seen as ``[outer, channels, inner]``.
+    """
+
+    scales: Array
+    zeros: Array
+    outer: int
+    channels: int
+    inner: int
+
+    @property
+    def zero(self) -> int:
+        """The zero point of a per-tensor quantization."""
+        return int(self.zeros[0])
+
+    @property
+    def scale(self) -> float:
+        """The scale of a per-tensor quantization."""
+        return float(self.scales[0])
+
+
+def affine_of(graph: Graph, tensor: Tensor) -> Affine:
+    """The quantization of a tensor.
+
+    Raises:
+        UnsupportedModelError: it has none, or is quantized in groups.
+    """
+    q = tensor.quantization
+    if q is None or q.granularity == "group":
+        raise UnsupportedModelError(f"tensor {tensor.name!r} is not quantized per tensor or per channel")
+    zero = None if q.zero_point is None else graph.tensors[q.zero_point].numpy()
+    return affine(tensor.shape, graph.tensors[q.scale].numpy(), zero, q.axis)
+
+
+def affine(shape: tuple[int, ...], scale: Array, zero: Array | None, axis: int | None) -> Affine:
+    """The quantization given by a scale and a zero point, one or one for each index of ``axis``."""
+    scales = aligned_copy(np.asarray(scale, np.float32).reshape(-1))
+    zeros = aligned_copy(np.zeros(scales.size, np.int32) if zero is None else np.broadcast_to(np.asarray(zero, np.int32).reshape(-1), scales.shape))
+    if scales.size == 1:
+        return Affine(scales, zeros, 1, 1, math.prod(shape))
+    at = (axis or 0) % len(shape)
+    return Affine(scales, zeros, math.prod(shape[:at]), scales.size, math.prod(shape[at + 1 :]))
+
+
+class Lowering:
+    """One op on its way to kernel calls; ``steps`` collects them."""
+
+    def __init__(self, op: Op, job: SegmentJob, steps: list[tuple[Callable[..., object], tuple[Any, ...]]]) -> None:
+        self.op = op
+        self.graph = job.graph
+        self.steps = steps
+        self._job = job
+        self._after: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
+
+    @property
+    def precision(self) -> str:
+        """The precision that the plan wants the op to run at."""
+        return self._job.precision.get(self.op.name, "f32")
+
+    # -- tensors ------------------------------------------------------------------------------------------------------
+
+    def has(self, slot: int) -> bool:
+        """Whether the optional input ``slot`` is there."""
+        return slot < len(self.op.inputs) and self.op.inputs[slot] != ""
+
+    def tensor(self, slot: int) -> Tensor:
+        """The tensor at input ``slot``."""
+        return self.graph.tensors[self.op.inputs[slot]]
+
+    def output(self, slot: int = 0) -> Tensor:
+        """The tensor at output ``slot``."""
+        return self.graph.tensors[self.op.outputs[slot]]
+
+    def shape(self, slot: int) -> tuple[int, ...]:
+        """Shape of input ``slot``."""
+        return self.tensor(slot).shape
+
+    def constant(self, slot: int) -> Array:
+        """The value of a constant input, as stored.
+
+        Raises:
+            UnsupportedModelError: the input is computed while the model runs.
+        """
+        tensor = self.tensor(slot)
+        if not tensor.is_constant:
+            raise UnsupportedModelError(f"node {self.op.name!r} ({self.op.type}): input {tensor.name!r} must be a constant")
+        return tensor.numpy()
+
+    def constant_reals(self, slot: int) -> Array:
+        """The value of a constant input in float32, dequantized; shaped."""
+        tensor, value = self.tensor(slot), self.constant(slot)
+        if tensor.quantization is None:
+            return np.asarray(value, np.float32)
+        a = affine_of(self.graph, tensor)
+        grid = value.astype(np.int32).reshape(a.outer, a.channels, a.inner) - a.zeros[:, None]
+        return np.asarray((grid.astype(np.float32) * a.scales[:, None]).reshape(tensor.shape))
+
+    def raw(self, slot: int) -> Array:
+        """Input ``slot`` as stored, flat. Constants are copied once, aligned and writable: such arguments dispatch faster."""
+        tensor = self.tensor(slot)
+        if tensor.is_constant:
+            return self.packed(tensor.name, "raw", lambda: aligned_copy(np.ascontiguousarray(tensor.numpy()).reshape(-1)))
+        return self._job.buffers[tensor.name].reshape(-1)
+
+    def reals(self, slot: int) -> Array:
+        """Input ``slot`` as float32, flat."""
+        tensor = self.tensor(slot)
+        if tensor.quantization is None:
+            return self.raw(slot)
+        if tensor.is_constant:
+            return self.packed(tensor.name, "reals", lambda: aligned_copy(self.constant_reals(slot).reshape(-1)))
+        a = affine_of(self.graph, tensor)
+        source, out = self.raw(slot), self.scratch(tensor.elements, np.float32)
+        self.emit(quantize.dequantize_linear, source, out, a.scales, a.zeros, a.outer, a.channels, a.inner, dtypes=(source.dtype,))
+        return out
+
+    def raw_output(self, slot: int = 0) -> Array:
+        """Output ``slot`` as stored, flat."""
+        return self._job.buffers[self.op.outputs[slot]].reshape(-1)
+
+    def real_output(self, slot: int = 0) -> Array:
+        """Output ``slot`` as float32, flat; quantized by a last step where the tensor is stored as integers."""
+        tensor = self.output(slot)
+        if tensor.quantization is None:
+            return self.raw_output(slot)
+        a = affine_of(self.graph, tensor)
+        source, out = self.scratch(tensor.elements, np.float32), self.raw_output(slot)
+        signed = out.dtype == np.int8
+        args = (source, out.view(np.uint8), a.scales, a.zeros, a.outer, a.channels, a.inner, signed)
+        self._after.append((quantize.quantize_linear, args, ()))
+        return source
+
+    def scratch(self, elements: int, dtype: npt.DTypeLike) -> Array:
+        """Temporary storage until the op has run."""
+        return self._job.scratch.take((max(int(elements), 1),), dtype)[: int(elements)]
+
+    def packed(self, name: str, kind: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` returns, made once a plan for this tensor and kind of packing."""
+        key = (name, kind)
+        if key not in self._job.packed:
+            self._job.packed[key] = make()
+        return self._job.packed[key]
+
+    def activation(self) -> tuple[int, float, float]:
+        """The fused activation: its code and two parameters."""
+        kind = self.op.attr_str("activation", "")
+        return codes.ACTIVATION[kind], self.op.attr_float("activation_alpha", 0.0), self.op.attr_float("activation_beta", 0.0)
+
+    def bias(self, slot: int) -> Array:
+        """A bias vector in float32, or the empty array."""
+        return self.reals(slot) if self.has(slot) else NO_F32
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def emit(self, kernel: Any, *args: Any, dtypes: tuple[Any, ...] = ()) -> None:
+        """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, now."""
+        self.steps.append((kernel.compile(*dtypes), args))
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a plain function (for steps that need a value only known while running)."""
+        self.steps.append((function, args))
+
+    def finish(self) -> None:
+        """Emit what comes after the op: quantization of its outputs."""
+        for kernel, args, dtypes in self._after:
+            self.emit(kernel, *args, dtypes=dtypes)

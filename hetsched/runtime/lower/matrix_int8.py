@@ -1,0 +1,72 @@
+"""MatMul and Gemm on 8-bit integers: static, or dynamic with one scale a row (per token)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hetsched_kernels import gemm, gemm_i8, quantize
+
+from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.lower.convolution_int8 import quantized_per_channel
+from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
+
+
+def integer_matmul(low: Lowering) -> None:
+    """MatMul and FusedMatMul with a constant matrix, or of two activations that are quantized in the model."""
+    from hetsched.runtime.lower.matrix import promoted
+
+    a_shape, b_shape = promoted(low.shape(0), low.shape(1))
+    m, k, n = math.prod(a_shape[:-1]), a_shape[-1], b_shape[-1]
+    if low.tensor(1).is_constant:
+        _with_weights(low, m, n, k, low.bias(2), transposed=False, factor=1.0)
+    else:
+        _of_activations(low, a_shape, b_shape)
+
+
+def integer_gemm(low: Lowering) -> None:
+    """Gemm and FusedGemm without transA."""
+    from hetsched.runtime.lower.matrix import gemm_bias
+
+    (m, n), k = low.output().shape, low.shape(0)[1]
+    transposed = bool(low.op.attr_int("transB", 0))
+    _with_weights(low, m, n, k, gemm_bias(low, n), transposed, low.op.attr_float("alpha", 1.0))
+
+
+def _weights(low: Lowering, n: int, transposed: bool, factor: float) -> tuple[tuple[Array, ...], Array]:
+    """Packed ``(data, sums, zeros)`` and the scale of each column, times ``factor``."""
+    tensor = low.tensor(1)
+    if tensor.quantization is None:
+        codes, scales = quantized_per_channel(low.constant_reals(1), 0 if transposed else 1)
+        zeros = None
+    else:
+        a = affine_of(low.graph, tensor)
+        codes, scales = low.constant(1), a.scales
+        zeros = np.broadcast_to(a.zeros, (n,)).copy() if a.zeros.any() else None
+    packed = gemm_i8.pack_b_i8(np.ascontiguousarray(codes), transposed, zeros)
+    return (packed.data, packed.sums, packed.zeros), aligned_copy(np.broadcast_to(scales * np.float32(factor), (n,)))
+
+
+def _with_weights(low: Lowering, m: int, n: int, k: int, bias: Array, transposed: bool, factor: float) -> None:
+    weights, b_scales = low.packed(low.op.inputs[1], f"gemm i8 {transposed} {factor}", lambda: _weights(low, n, transposed, factor))
+    if low.tensor(0).quantization is None:
+        x = low.reals(0)
+        a, scales, zeros = low.scratch(m * k, np.uint8), low.scratch(m, np.float32), low.scratch(m, np.int32)
+        low.emit(quantize.quantize_rows, x, a, scales, zeros, m, k, False, False)
+        signed = False
+    else:
+        stored, q = low.raw(0), affine_of(low.graph, low.tensor(0))
+        a, scales, zeros, signed = stored.view(np.uint8), q.scales, q.zeros, stored.dtype == np.int8
+    scratch = low.scratch(gemm_i8.gemm_i8_scratch(m, n, k), np.uint8)
+    common = (a, scales, zeros, *weights, b_scales, bias)
+    out = low.output()
+    if out.quantization is None:
+        low.emit(gemm_i8.gemm_i8_f32, *common, low.raw_output(), scratch, m, n, k, signed, *low.activation())
+        return
+    o, target = affine_of(low.graph, out), low.raw_output()
+    tail = (scratch, m, n, k, signed, *low.activation(), o.scale, o.zero, target.dtype == np.int8)
+    low.emit(gemm_i8.gemm_i8_q8, *common, target.view(np.uint8), *tail)
+
+
+def _of_activations(low: Lowering, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
+    raise NotImplementedError

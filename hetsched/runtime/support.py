@@ -1,0 +1,226 @@
+"""What the host can run: one rule per operator type, read by the cost model, the app and the numba delegate.
+
+Nothing here imports numba. The kernels behind each type are chosen in :mod:`hetsched.runtime.lower`; a test keeps the two
+lists equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from hetsched.graph import DType, Graph, Op, Tensor
+
+Rule: TypeAlias = Callable[[Op, Graph], str | None]
+
+_STORED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.I32})
+_MOVABLE = frozenset(
+    {DType.F32, DType.F64, DType.F16, DType.I64, DType.I32, DType.I16, DType.I8, DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL}
+)
+_CASTABLE = frozenset({DType.F64, DType.F32, DType.I64, DType.I32, DType.I16, DType.U16, DType.I8, DType.U8, DType.BOOL, DType.F16})
+_INDEX = frozenset({DType.I64, DType.I32})
+
+
+def node_names(op: Op) -> str:
+    """The user's own nodes behind an op, for messages."""
+    return ", ".join(repr(n) for n in op.origin) or repr(op.name)
+
+
+def supported(op: Op, graph: Graph, precision: str) -> str | None:
+    """None if this machine's kernels can run ``op`` at ``precision`` (``f32``, ``w8a8``); otherwise the reason why not."""
+    rule = RULES.get(op.type)
+    if rule is None or op.domain not in ("", "ai.onnx"):
+        name = op.type if op.domain in ("", "ai.onnx") else f"{op.domain}.{op.type}"
+        return f"there is no CPU kernel for {name}"
+    if precision not in ("f32", "w8a8"):
+        hint = "; plan it as f32 or w8a8" if precision.startswith(("f", "bf")) else "; it needs f32, or w8a8"
+        return f"the CPU kernels do not compute in {precision}{hint}"
+    if precision == "w8a8" and op.type not in MATRIX_TYPES and not _touches_quantized(op, graph):
+        return f"{op.type} has no weights and no quantized tensor: its only precision on the CPU is f32"
+    reason = rule(op, graph)
+    if reason is None and precision == "w8a8" and op.type in MATRIX_TYPES:
+        reason = _integer_matrix(op, graph)
+    return reason
+
+
+def _tensors(op: Op, graph: Graph) -> list[Tensor]:
+    return [graph.tensors[n] for n in (*op.inputs, *op.outputs) if n]
+
+
+def _touches_quantized(op: Op, graph: Graph) -> bool:
+    return any(t.quantization is not None for t in _tensors(op, graph))
+
+
+def _is_real(t: Tensor) -> bool:
+    if t.quantization is not None:
+        return t.dtype in _STORED and t.quantization.granularity != "group"
+    return t.dtype is DType.F32
+
+
+def _why(t: Tensor) -> str:
+    grouped = t.quantization is not None and t.quantization.granularity == "group"
+    return f"tensor {t.name!r} is {t.dtype.value}{' quantized in groups' if grouped else ''}"
+
+
+def _first(tensors: list[Tensor], fits: Callable[[Tensor], bool], wants: str) -> str | None:
+    bad = next((t for t in tensors if not fits(t)), None)
+    return None if bad is None else f"{_why(bad)}, and its kernel takes {wants}"
+
+
+def _real(op: Op, graph: Graph) -> str | None:
+    """Every data tensor is float32, or integers that stand for reals."""
+    outputs = [graph.tensors[o] for o in op.outputs if o]
+    bad = _first(outputs, lambda t: _is_real(t) and t.dtype in (DType.F32, DType.I8, DType.U8), "float32 or 8-bit quantized tensors")
+    return bad or _first([graph.tensors[n] for n in op.inputs if n], _is_real, "float32 or quantized tensors")
+
+
+def _leading_real(count: int) -> Rule:
+    """The first ``count`` inputs and the first output are reals; the others are parameters."""
+
+    def rule(op: Op, graph: Graph) -> str | None:
+        reads = [graph.tensors[n] for n in op.inputs[:count] if n]
+        bad = _first([*reads, graph.tensors[op.outputs[0]]], _is_real, "float32 or quantized tensors")
+        return bad or _parameters(op, graph, count)
+
+    return rule
+
+
+def _parameters(op: Op, graph: Graph, start: int) -> str | None:
+    """Inputs from ``start`` on must be known before running."""
+    bad = next((n for n in op.inputs[start:] if n and not graph.tensors[n].is_constant), None)
+    return None if bad is None else f"its input {bad!r} is computed while running, and the kernel needs it as a constant"
+
+
+def _number(op: Op, graph: Graph) -> str | None:
+    """Reals, or integers that are numbers."""
+    if all(t.dtype in _INDEX and t.quantization is None for t in _tensors(op, graph)):
+        return None
+    return _real(op, graph)
+
+
+def _moves(count: int) -> Rule:
+    """Data of any type go from the first ``count`` inputs (0: all) to the outputs; the other inputs are constants."""
+
+    def rule(op: Op, graph: Graph) -> str | None:
+        names = [n for n in (op.inputs[:count] if count else op.inputs) if n]
+        tensors = [graph.tensors[n] for n in (*names, *(o for o in op.outputs if o))]
+        bad = _first(tensors, lambda t: t.dtype in _MOVABLE, "8- to 64-bit elements")
+        return bad or (_parameters(op, graph, count) if count else None)
+
+    return rule
+
+
+def _compares(op: Op, graph: Graph) -> str | None:
+    reads = [graph.tensors[n] for n in op.inputs]
+    return _first(reads, lambda t: t.dtype in _INDEX or t.dtype is DType.BOOL or _is_real(t), "float32, int64, int32 or bool")
+
+
+def _logical(op: Op, graph: Graph) -> str | None:
+    return _first(_tensors(op, graph), lambda t: t.dtype is DType.BOOL, "bool")
+
+
+def _casts(op: Op, graph: Graph) -> str | None:
+    return _first(_tensors(op, graph), lambda t: t.dtype in _CASTABLE, "booleans, integers up to 64 bits signed or 16 unsigned, and floats")
+
+
+def _gathers(op: Op, graph: Graph) -> str | None:
+    data = [graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]]
+    bad = _first(data, lambda t: t.dtype in _MOVABLE, "8- to 64-bit elements")
+    return bad or _first([graph.tensors[op.inputs[1]]], lambda t: t.dtype in _INDEX, "int64 or int32 indices")
+
+
+def _conv(op: Op, graph: Graph) -> str | None:
+    x = graph.tensors[op.inputs[0]]
+    if len(x.shape) not in (3, 4):
+        return f"its input {x.name!r} has {len(x.shape)} dimensions; there are kernels for 1-D and 2-D convolution (3 and 4 dimensions)"
+    return _real(op, graph) or _parameters(op, graph, 1)
+
+
+def _matmul(op: Op, graph: Graph) -> str | None:
+    return _real(op, graph)
+
+
+def _gemm(op: Op, graph: Graph) -> str | None:
+    n = graph.tensors[op.outputs[0]].shape[-1]
+    if len(op.inputs) > 2 and op.inputs[2]:
+        c = graph.tensors[op.inputs[2]]
+        if c.elements not in (1, n) or (c.elements == n and n > 1 and c.shape[-1] != n):
+            return f"its third input {c.name!r} has the shape {list(c.shape)}; the kernel adds one value a column ([{n}])"
+        if not c.is_constant and (op.attr_float("beta", 1.0) != 1.0 or c.elements != n):
+            return f"its third input {c.name!r} is computed while running and must be a vector of {n} with beta 1"
+    return _real(op, graph)
+
+
+def _pool(op: Op, graph: Graph) -> str | None:
+    x = graph.tensors[op.inputs[0]]
+    if len(x.shape) not in (3, 4):
+        return f"its input {x.name!r} has {len(x.shape)} dimensions; there are kernels for 1-D and 2-D pooling"
+    if len([o for o in op.outputs if o]) > 1:
+        return "its second output (indices) is not computed"
+    return _real(op, graph)
+
+
+def _integer_matrix(op: Op, graph: Graph) -> str | None:
+    """Whether a supported Conv, MatMul or Gemm also has an integer kernel."""
+    if "ConvTranspose" in op.type:
+        return "transposed convolution has no integer kernel: plan it as f32"
+    x, w = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]]
+    for t in (x, w):
+        if t.quantization is not None and t.dtype not in (DType.I8, DType.U8):
+            return f"{_why(t)}; the integer kernels take 8-bit tensors"
+    if x.quantization is not None and x.quantization.granularity == "channel":
+        return f"its activation {x.name!r} is quantized per channel, which has no integer product"
+    if "Conv" in op.type:
+        return None
+    if op.attr_int("transA", 0):
+        return "Gemm with transA has no integer kernel: plan it as f32"
+    if w.is_constant and len(w.shape) != 2:
+        return f"its weight {w.name!r} has the shape {list(w.shape)}; the integer kernel takes a matrix"
+    if not w.is_constant and (x.quantization is None or w.quantization is None):
+        return "a product of two activations without static quantization has no integer kernel: plan it as f32"
+    if w.quantization is not None and w.quantization.granularity == "channel":
+        columns = 0 if op.attr_int("transB", 0) else len(w.shape) - 1
+        if not w.is_constant or (w.quantization.axis or 0) % len(w.shape) != columns:
+            return f"its weight {w.name!r} is quantized along the summed axis, which has no integer product"
+    return None
+
+
+MATRIX_TYPES = frozenset({"Conv", "FusedConv", "ConvTranspose", "FusedConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm"})
+
+_UNARY = (
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu",
+    "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Sqrt", "Tanh",
+)  # fmt: skip
+
+RULES: Mapping[str, Rule] = {
+    "Conv": _conv, "FusedConv": _conv, "ConvTranspose": _conv, "FusedConvTranspose": _conv,
+    "MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "FusedGemm": _gemm,
+    **dict.fromkeys(_UNARY, _real),
+    **dict.fromkeys(("Neg", "Abs", "Sign", "Relu"), _number),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod"), _number),
+    "Clip": _leading_real(1), "FusedElementwise": _real, "PRelu": _real,
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compares),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), _logical),
+    "Where": _moves(0), "Cast": _casts,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _moves(1)),
+    **dict.fromkeys(("Transpose", "Slice", "Expand", "Split", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _moves(1)),
+    "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
+    "BatchNormalization": _leading_real(1), "LayerNormalization": _leading_real(1), "InstanceNormalization": _leading_real(1),
+    "Softmax": _real, "FusedSoftmax": _real,
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"), _leading_real(1)),
+    "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
+    "Resize": _leading_real(1), "Upsample": _leading_real(1),
+    "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
+    "ArgMax": _leading_real(1), "ArgMin": _leading_real(1),
+}  # fmt: skip
+
+
+def _quantizes(op: Op, graph: Graph, side: int) -> str | None:
+    real, stored = (graph.tensors[n] for n in ((op.inputs[0], op.outputs[0]) if side == 0 else (op.outputs[0], op.inputs[0])))
+    if real.dtype is not DType.F32:
+        return f"{_why(real)}, and its kernel takes float32"
+    if stored.dtype not in (_STORED if side else (DType.I8, DType.U8)):
+        return f"{_why(stored)}, and its kernel {'reads 8- to 32-bit' if side else 'writes 8-bit'} integers"
+    if op.attr_int("block_size", 0):
+        return "it quantizes in blocks"
+    return _parameters(op, graph, 1)

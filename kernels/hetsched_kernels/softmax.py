@@ -1,0 +1,158 @@
+"""Softmax and log-softmax along any axis, with a scale and an additive mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hetsched_kernels import functions as f
+from hetsched_kernels.arrays import InF32, InI64, OutF32
+from hetsched_kernels.compilation import REORDER, block, kernel
+
+_ONE = np.float32(1.0)
+_FAST_MAX = REORDER | {"nnan"}
+
+
+@block(fast=_FAST_MAX)
+def row_max(x: Any) -> Any:
+    """Largest element of a non-empty run (NaN are ignored)."""
+    m = x[0]
+    for i in range(x.shape[0]):
+        m = x[i] if x[i] > m else m
+    return m
+
+
+@block(fast=_FAST_MAX)
+def row_min(x: Any) -> Any:
+    """Smallest element of a non-empty run (NaN are ignored)."""
+    m = x[0]
+    for i in range(x.shape[0]):
+        m = x[i] if x[i] < m else m
+    return m
+
+
+@block(fast=REORDER)
+def row_sum(x: Any) -> Any:
+    """Sum of a run, in vector order."""
+    s = np.float32(0.0)
+    for i in range(x.shape[0]):
+        s += x[i]
+    return s
+
+
+@block
+def _exponentials(row: Any, largest: Any) -> None:
+    for i in range(row.shape[0]):
+        row[i] = f.exp(row[i] - largest)
+
+
+@block
+def normalize_row(row: Any) -> None:
+    """Softmax of one contiguous run, in place."""
+    largest = row_max(row)
+    if largest == np.float32(-np.inf):
+        largest = np.float32(0.0)
+    _exponentials(row, largest)
+    factor = _ONE / row_sum(row)
+    for i in range(row.shape[0]):
+        row[i] = row[i] * factor
+
+
+@kernel
+def softmax_f32(x: InF32, mask: InF32, out: OutF32, rows: int, cols: int, scale: float, mask_rows: InI64) -> None:
+    """out = softmax(x · scale + mask) over the last axis.
+
+    Args:
+        x: [rows · cols]; may be ``out`` itself.
+        mask: additive mask, or empty.
+        out: [rows · cols].
+        rows: product of the leading dimensions.
+        cols: size of the last axis.
+        scale: factor before the mask.
+        mask_rows: int64; empty without a mask. Else [rows + 1]: the element offset of each row's mask, then the mask's stride
+            along the row (1, or 0 where one value serves the whole row). :func:`mask_plan` makes it.
+    """
+    for r in range(rows):
+        row, source = out[r * cols : (r + 1) * cols], x[r * cols : (r + 1) * cols]
+        if mask_rows.shape[0] == 0:
+            for i in range(cols):
+                row[i] = source[i] * scale
+        else:
+            start, stride = mask_rows[r], mask_rows[rows]
+            if stride == 1:
+                part = mask[start : start + cols]
+                for i in range(cols):
+                    row[i] = source[i] * scale + part[i]
+            else:
+                value = mask[start]
+                for i in range(cols):
+                    row[i] = source[i] * scale + value
+        normalize_row(row)
+
+
+@kernel
+def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: int, inner: int, scale: float) -> None:
+    """out = softmax(x · scale) over the middle axis of [outer, axis, inner].
+
+    Args:
+        x: [outer · axis · inner]; may be ``out`` itself.
+        out: the same size.
+        scratch: float32 [2 · inner].
+        outer: product of the dimensions before the axis.
+        axis: size of the axis.
+        inner: product of the dimensions after it.
+        scale: factor.
+    """
+    largest, total = scratch[:inner], scratch[inner : 2 * inner]
+    for o in range(outer):
+        base = o * axis * inner
+        for i in range(inner):
+            largest[i] = np.float32(-np.inf)
+            total[i] = np.float32(0.0)
+        for a in range(axis):
+            source = x[base + a * inner : base + (a + 1) * inner]
+            for i in range(inner):
+                v = source[i] * scale
+                largest[i] = v if v > largest[i] else largest[i]
+        for a in range(axis):
+            row, source = out[base + a * inner : base + (a + 1) * inner], x[base + a * inner : base + (a + 1) * inner]
+            for i in range(inner):
+                row[i] = f.exp(source[i] * scale - largest[i])
+            for i in range(inner):
+                total[i] += row[i]
+        for i in range(inner):
+            total[i] = _ONE / total[i]
+        for a in range(axis):
+            row = out[base + a * inner : base + (a + 1) * inner]
+            for i in range(inner):
+                row[i] = row[i] * total[i]
+
+
+@kernel
+def log_softmax_f32(x: InF32, out: OutF32, rows: int, cols: int) -> None:
+    """out = log(softmax(x)) over the last axis of [rows, cols]."""
+    for r in range(rows):
+        row, source = out[r * cols : (r + 1) * cols], x[r * cols : (r + 1) * cols]
+        largest = row_max(source)
+        total = np.float32(0.0)
+        for i in range(cols):
+            total += f.exp(source[i] - largest)
+        shift = largest + f.log(total)
+        for i in range(cols):
+            row[i] = source[i] - shift
+
+
+def mask_plan(mask_shape: Any, shape: Any) -> Any:
+    """The ``mask_rows`` of :data:`softmax_f32` for a mask of ``mask_shape`` added to an input of ``shape``.
+
+    Raises:
+        ValueError: the mask does not broadcast to the input.
+    """
+    shape = tuple(int(s) for s in shape)
+    np.broadcast_to(np.empty(tuple(mask_shape), np.bool_), shape)
+    offsets = np.arange(int(np.prod(mask_shape, dtype=np.int64)), dtype=np.int64).reshape(tuple(mask_shape))
+    spread = np.broadcast_to(offsets, shape)
+    rows = np.ascontiguousarray(spread[..., 0]).reshape(-1)
+    stride = int(len(mask_shape) > 0 and (mask_shape[-1] != 1 or shape[-1] == 1))
+    return np.append(rows, stride).astype(np.int64)

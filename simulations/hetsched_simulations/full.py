@@ -1,0 +1,70 @@
+"""The full path: every inference op by op, with the thermal network and the governor in the same event loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+from simpy import Environment
+from simpy.events import Event
+
+from hetsched_simulations.bandwidth import Bus
+from hetsched_simulations.device import Device
+from hetsched_simulations.engine import Engine, EventLog
+from hetsched_simulations.governors import Zone
+from hetsched_simulations.machine import Machine
+from hetsched_simulations.workload import Command
+
+Finished = tuple[list[float], list[float]]
+"""When each inference finished, and its latency."""
+
+
+def run_full(
+    device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, *,
+    duration_s: float | None, iterations: int, period_s: float | None, progress: Callable[[float], None] | None,
+) -> Finished:  # fmt: skip
+    """Simulate every inference; at ``duration_s`` the one in flight is cut off."""
+    env = Environment()
+    machine = Machine(env, bus, device.rates, lambda a, b: _observe(device, machine, a, b))
+    engine = Engine(env, machine, commands, log)
+    for zone in device.zones:
+        env.process(_polling(env, machine, device, zone))
+    times: list[float] = []
+    latencies: list[float] = []
+
+    def host() -> Generator[Event, Any, None]:
+        k = 0
+        while duration_s is not None or k < iterations:
+            start = float(env.now)
+            yield from engine.inference(k)
+            k += 1
+            times.append(float(env.now))
+            latencies.append(times[-1] - start)
+            if progress is not None:
+                progress(times[-1] / duration_s if duration_s else k / iterations)
+            if period_s is not None and (duration_s is not None or k < iterations):
+                yield env.timeout(max(next_arrival(times[-1], period_s) - times[-1], 0.0))
+
+    env.run(until=env.process(host()) if duration_s is None else duration_s)
+    machine.settle()
+    return times, latencies
+
+
+def next_arrival(now_s: float, period_s: float) -> float:
+    """The next arrival on the grid ``k period_s``; arrivals during an inference are missed."""
+    return max(math.ceil(now_s / period_s - 1e-9), 1) * period_s
+
+
+def _observe(device: Device, machine: Machine, start_s: float, end_s: float) -> None:
+    activity = device.cluster_activity(machine.activity)
+    device.advance(start_s, end_s, activity, sum(machine.flow_bytes_s), np.array(machine.busy))
+
+
+def _polling(env: Environment, machine: Machine, device: Device, zone: Zone) -> Generator[Event, Any, None]:
+    while True:
+        yield env.timeout(max(zone.next_poll(float(env.now)) - float(env.now), 0.0))
+        machine.settle()
+        if device.poll(zone, float(env.now)):
+            machine.set_rates(device.rates)

@@ -1,0 +1,139 @@
+"""Simulate a placement: the entry point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from hetsched.costs import CostTable, FloatArray
+from hetsched.errors import OptionError
+from hetsched.soc import SoC
+from hetsched.trace import Trace
+from hetsched_simulations.bandwidth import Bus
+from hetsched_simulations.clocks import Dvfs
+from hetsched_simulations.device import Conditions, Device
+from hetsched_simulations.engine import EventLog
+from hetsched_simulations.full import run_full
+from hetsched_simulations.history import write_counters, write_points
+from hetsched_simulations.multirate import MultiRate, profile
+from hetsched_simulations.result import Simulation
+from hetsched_simulations.workload import commands_of
+
+Path = Literal["auto", "full", "multirate"]
+FULL_LIMIT = 3000
+"""``auto`` takes the full path up to this many pieces of work."""
+TRACED = 64
+"""Inferences whose spans are kept."""
+
+
+def latency(table: CostTable, soc: SoC, order: Sequence[int], alternative: Sequence[int], *, contention: bool = True) -> float:
+    """Seconds of one inference at the top clocks, bandwidth shared: what a solver ranks plans by.
+
+    Raises:
+        PlanError: the placement breaks the rules of a plan.
+    """
+    bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention)
+    rates = [1.0] * len(table.queues)
+    return profile(bus, commands_of(table, order, alternative), rates, EventLog((), 0)).latency_s
+
+
+def simulate(
+    table: CostTable,
+    soc: SoC,
+    order: Sequence[int],
+    alternative: Sequence[int],
+    *,
+    duration_s: float | None = None,
+    iterations: int = 1,
+    ambient_c: float = 25.0,
+    initial_c: float | Mapping[str, float] | None = None,
+    contention: bool = True,
+    thermal: bool = True,
+    governor: Dvfs | None = None,
+    period_s: float | None = None,
+    op_spans: bool = True,
+    path: Path = "auto",
+    progress: Callable[[float], None] | None = None,
+) -> Simulation:
+    """Run a placement on a simulated SoC.
+
+    Args:
+        table: costs of the model on the SoC at its top operating points.
+        soc: the SoC that the table was made for.
+        order: op indices in the plan's global order.
+        alternative: per op, the index of its alternative.
+        duration_s: repeat the inference for this long; None: ``iterations`` times.
+        iterations: how many inferences, where ``duration_s`` is not given.
+        ambient_c: temperature around the device, degrees Celsius.
+        initial_c: temperatures at the start: None for ambient, one figure, or by thermal node.
+        contention: whether processors share the bandwidth of the DRAM.
+        thermal: whether temperatures change and the governor acts; off, everything stays at its initial temperature.
+        governor: DVFS governor in place of the SoC's own.
+        period_s: an input arrives every so often; those that arrive during an inference are dropped. None: back to back.
+        op_spans: keep spans of ops, launches and transfers, not only of segments and waits.
+        path: ``full`` simulates every inference op by op, ``multirate`` one per operating state, ``auto`` chooses by length.
+        progress: called now and then with the share that is done.
+
+    Raises:
+        PlanError: the placement breaks the rules of a plan.
+        OptionError: an argument makes no sense, or no inference finishes within the duration.
+        SoCError: the SoC lacks something, such as a processor of the table or a path to ambient.
+    """
+    _check(duration_s, iterations, period_s, path, ambient_c)
+    commands = commands_of(table, order, alternative)
+    bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention)
+    device = Device(soc, table, [c.queue for c in commands], Conditions(ambient_c, initial_c, contention, thermal, governor))
+    log = EventLog(tuple(q.name for q in table.queues), TRACED, op_spans)
+    work = sum(len(c.work) for c in commands)
+    alone = max(sum(c.seconds for c in commands), 1e-9)
+    inferences = iterations if duration_s is None else duration_s / max(alone / len(table.queues), period_s or 0.0)
+    if path == "full" or (path == "auto" and inferences * work <= FULL_LIMIT):
+        times, spent = run_full(
+            device, bus, commands, log, duration_s=duration_s, iterations=iterations, period_s=period_s, progress=progress
+        )
+        trace = _trace(table, device, log, np.array(times), np.array(spent))
+        return _result(trace, np.array(spent), device, "full", len(spent), duration_s)
+    run = MultiRate(device, bus, commands, log, period_s)
+    starts, latencies = run.run(duration_s, iterations, progress)
+    trace = _trace(table, device, log, np.array(starts), np.array([v for _, _, v in run.flow.chunks]))
+    return _result(trace, latencies, device, "multirate", run.states, duration_s)
+
+
+def _check(duration_s: float | None, iterations: int, period_s: float | None, path: str, ambient_c: float) -> None:
+    if duration_s is not None and not 0 < duration_s <= 7 * 86400:
+        raise OptionError(f"a duration of {duration_s:g} s makes no sense: use more than 0 and at most a week")
+    if duration_s is None and iterations < 1:
+        raise OptionError(f"{iterations} iterations make no sense: use at least 1")
+    if period_s is not None and not period_s > 0:
+        raise OptionError(f"an arrival period of {period_s:g} s makes no sense: use more than 0, or None for back to back")
+    if path not in ("auto", "full", "multirate"):
+        raise OptionError(f"the simulation path {path!r} does not exist: use auto, full or multirate")
+    if not -50 <= ambient_c <= 100:
+        raise OptionError(f"an ambient temperature of {ambient_c:g} °C makes no sense: use -50 to 100")
+
+
+def _trace(table: CostTable, device: Device, log: EventLog, times: FloatArray, latencies: FloatArray) -> Trace:
+    trace = Trace("simulated", table.model, table.soc, log.queues)
+    trace.spans = sorted(log.spans, key=lambda s: (s.start_s, s.end_s))
+    trace.instants = sorted([*log.fences, *device.instants], key=lambda i: i.time_s)
+    write_counters(trace, device.history, device.labels, device.power.base_w, device.node_c if device.thermal else None)
+    write_points(trace, "latency/inference", "s", times, latencies)
+    if device.instants_dropped:
+        trace.notes.append(f"{device.instants_dropped} of {device.instants_seen} governor instants are left out of this trace")
+    for trip in device.soc.thermal.trips:
+        if device.thermal and trip.governor != "step_wise":
+            trace.notes.append(f"the {trip.governor} trip on {trip.node} is simulated with step_wise")
+    return trace
+
+
+def _result(
+    trace: Trace, latencies: FloatArray, device: Device, path: Literal["full", "multirate"], states: int, duration_s: float | None
+) -> Simulation:
+    if not len(latencies):
+        raise OptionError(f"no inference finishes within {duration_s:g} s: simulate for longer")
+    return Simulation(
+        trace, latencies, device.elapsed_s, device.energy(), device.bytes, device.throttling(),
+        device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(device.peak_c), path, states,
+    )  # fmt: skip

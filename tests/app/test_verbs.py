@@ -1,0 +1,114 @@
+"""The verbs together, on a small model: plan, save, read back, explain, diff, simulate, run, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hetsched
+from hetsched.app.sessions import read_plan
+from hetsched.errors import OptionError, PlanError
+
+PHONE = "snapdragon-8-gen-3"
+DIMS = {"width": 16}
+
+
+@pytest.fixture
+def planned(two_branch: Path) -> hetsched.Planned:
+    return hetsched.plan(two_branch, PHONE, dims=DIMS)
+
+
+def test_summary_has_the_stable_keys(planned: hetsched.Planned) -> None:
+    assert list(planned.summary()) == [
+        "model", "soc", "solver", "status", "objective", "latency_ms", "latency_ms_interval", "simulated_ms", "energy_mj",
+        "peak_memory_mb", "lower_bound_ms", "gap", "segments", "ops_by_processor", "baselines", "wall_s", "plan_path",
+    ]  # fmt: skip
+    json.dumps(planned.summary(), allow_nan=False)
+
+
+def test_auto_is_no_worse_than_any_baseline(planned: hetsched.Planned) -> None:
+    best = min(b.latency_s for b in planned.plan.baselines if b.latency_s is not None)
+    assert planned.plan.prediction.latency_s <= best * (1 + 1e-9)
+    assert planned.plan.bound_s <= planned.plan.prediction.latency_s * (1 + 1e-9)
+
+
+def test_a_saved_plan_reads_back_equal_and_simulates_the_same(planned: hetsched.Planned, tmp_path: Path) -> None:
+    path = planned.save(tmp_path / "plan.json")
+    again = read_plan(path)
+    assert again.plan == planned.plan
+    assert again.placement == planned.placement
+    assert list(hetsched.simulate(path).outcome.latencies_s) == list(hetsched.simulate(planned).outcome.latencies_s)
+
+
+def test_the_plan_finds_its_model_after_both_moved(planned: hetsched.Planned, tmp_path: Path) -> None:
+    planned.save(tmp_path / "plan.json")
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    for name in ("plan.json", "two_branch.onnx"):
+        shutil.move(tmp_path / name, moved / name)
+    assert read_plan(moved / "plan.json").plan == planned.plan
+
+
+def test_a_changed_model_is_noticed(planned: hetsched.Planned, two_branch: Path, tmp_path: Path) -> None:
+    path = planned.save(tmp_path / "plan.json")
+    two_branch.write_bytes(two_branch.read_bytes() + b"\x82\x01\x00")
+    with pytest.raises(PlanError, match="two_branch"):
+        read_plan(path)
+
+
+def test_no_machine_path_or_time_in_a_plan_file(planned: hetsched.Planned, tmp_path: Path) -> None:
+    text = planned.save(tmp_path / "plan.json").read_text()
+    assert str(tmp_path) not in text
+    assert "wall" not in text
+
+
+def test_same_bytes_whatever_the_hash_seed(two_branch: Path, tmp_path: Path) -> None:
+    found = []
+    for seed in ("0", "1", "4711"):
+        out = tmp_path / f"plan.{seed}.json"
+        command = [sys.executable, "-m", "hetsched", "plan", str(two_branch), "--soc", PHONE, "--dim", "width=16", "-o", str(out)]
+        subprocess.run(command, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": seed})
+        found.append(out.read_bytes())
+    assert found[0] == found[1] == found[2]
+
+
+def test_single_queue_plan_simulates_to_the_tables_sum(two_branch: Path) -> None:
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, solver="single:cpu")
+    serial = planned.plan.prediction.serial_s
+    assert float(hetsched.simulate(planned).outcome.latencies_s[0]) == pytest.approx(serial, rel=1e-9)
+
+
+def test_explain_names_the_users_nodes(planned: hetsched.Planned) -> None:
+    found = hetsched.explain(planned, "stem.relu")
+    assert "stem" in " ".join(found.lines())
+    with pytest.raises(OptionError, match="stem"):
+        hetsched.explain(planned, "stemm")
+
+
+def test_diff_of_a_plan_with_itself_is_empty(planned: hetsched.Planned) -> None:
+    assert hetsched.diff(planned.deployment, planned.deployment).moved == ()
+
+
+def test_forcing_an_op_moves_it(two_branch: Path) -> None:
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, forced={"fc": "gpu"})
+    assert next(p for p in planned.plan.placements if "fc" in p.origin).queue == "gpu"
+
+
+def test_host_plan_runs_checks_and_reports(two_branch: Path, tmp_path: Path) -> None:
+    planned = hetsched.plan(two_branch, "host", dims=DIMS)
+    ran = hetsched.run(planned, check=True, repeat=3)
+    assert ran.check is not None and ran.check.passed
+    simulated = hetsched.simulate(planned, duration_s=5, ambient_c=30)
+    page = hetsched.report([planned, simulated, ran], tmp_path / "report.html").read_text()
+    assert "stem.relu" in page and "two_branch" in page
+
+
+def test_null_delegate_runs_a_phone_plan_without_computing(planned: hetsched.Planned) -> None:
+    ran = hetsched.run(planned, delegate="null")
+    assert (ran.outputs["y"] == 0).all()

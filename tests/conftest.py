@@ -1,0 +1,71 @@
+"""Small models that any test may use; made here, so that no test depends on files outside the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).parent.parent
+
+
+def two_branch_model(channels: int = 8, size: int = 16) -> onnx.ModelProto:
+    """A seeded net with two parallel branches: stem conv, two conv chains, add, pool, classifier."""
+    rng = np.random.default_rng(7)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        fan = int(np.prod(shape[1:])) or 1
+        return numpy_helper.from_array((rng.standard_normal(shape) * np.sqrt(2 / fan)).astype(np.float32), name)
+
+    c = channels
+    weights = [
+        weight("stem.w", c, 3, 3, 3), weight("stem.b", c), weight("a1.w", c, c, 3, 3), weight("a2.w", c, c, 1, 1),
+        weight("b1.w", c, c, 3, 3), weight("b2.w", c, c, 1, 1), weight("fc.w", 10, c), weight("fc.b", 10),
+    ]  # fmt: skip
+    pads = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "stem.w", "stem.b"], ["stem"], "stem", **pads),
+        helper.make_node("Relu", ["stem"], ["stem.relu"], "stem.relu"),
+        helper.make_node("Conv", ["stem.relu", "a1.w"], ["a1"], "a1", **pads),
+        helper.make_node("Relu", ["a1"], ["a1.relu"], "a1.relu"),
+        helper.make_node("Conv", ["a1.relu", "a2.w"], ["a2"], "a2"),
+        helper.make_node("Conv", ["stem.relu", "b1.w"], ["b1"], "b1", **pads),
+        helper.make_node("Sigmoid", ["b1"], ["b1.act"], "b1.act"),
+        helper.make_node("Conv", ["b1.act", "b2.w"], ["b2"], "b2"),
+        helper.make_node("Add", ["a2", "b2"], ["sum"], "sum"),
+        helper.make_node("GlobalAveragePool", ["sum"], ["pool"], "pool"),
+        helper.make_node("Flatten", ["pool"], ["flat"], "flat"),
+        helper.make_node("Gemm", ["flat", "fc.w", "fc.b"], ["y"], "fc", transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes, "two_branch",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, size, "width"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
+        weights,
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.fixture
+def two_branch(tmp_path: Path) -> Path:
+    """The two-branch model as a file; its dim ``width`` must be bound."""
+    path = tmp_path / "two_branch.onnx"
+    path.write_bytes(two_branch_model().SerializeToString())
+    return path
+
+
+@pytest.fixture
+def real_model() -> Iterator[Callable[[str], Path]]:
+    """Path of a real model that ``make models`` brings; skips, visibly, where it is absent."""
+
+    def find(name: str) -> Path:
+        path = ROOT / "models" / f"{name}.onnx"
+        if not path.is_file():
+            pytest.skip(f"models/{name}.onnx is absent: run 'make models'")
+        return path
+
+    yield find

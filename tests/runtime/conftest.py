@@ -1,0 +1,95 @@
+"""Plans made by hand: every tensor at its own offset, every crossing fenced, no solver involved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hetsched.graph import Graph
+from hetsched.plan import Buffer, Fence, Placement, Plan, PlanSegment, Prediction
+from hetsched.segments import runs
+
+ALIGNMENT = 64
+
+
+def hand_plan(
+    graph: Graph,
+    queue_of: Callable[[int], str] = lambda i: "cpu:0",
+    precision: Callable[[int], str] = lambda i: "f32",
+    mode: str = "spin",
+    seconds: float = 1e-5,
+    delegate: str = "numba",
+) -> Plan:
+    """Ops in graph order; ``queue_of`` and ``precision`` take the op's index."""
+    names = [op.name for op in graph.ops]
+    queues = sorted({queue_of(i) for i in range(len(names))})
+    groups = runs(range(len(names)), [queues.index(queue_of(i)) for i in range(len(names))])
+    owner = {i: s for s, group in enumerate(groups) for i in group}
+    feeds = {
+        (owner[int(p)], owner[i]) for i in range(len(names)) for p in graph.predecessors.row(i) if queue_of(int(p)) != queue_of(i)
+    }
+    offset, buffers = 0, []
+    for name in dict.fromkeys([*graph.inputs, *(o for op in graph.ops for o in op.outputs if o)]):
+        nbytes = graph.tensors[name].nbytes
+        buffers.append(Buffer(tensor=name, offset=offset, nbytes=nbytes, first=0, last=max(len(groups) - 1, 0)))
+        offset += -(-nbytes // ALIGNMENT) * ALIGNMENT
+    total = seconds * len(names)
+    segments = tuple(
+        PlanSegment(
+            index=s, queue=queue_of(group[0]), ops=tuple(names[i] for i in group), start_s=0.0, end_s=total, launch_s=0.0,
+            transfer_s=0.0, work_s=seconds * len(group), energy_j=0.0,
+        )
+        for s, group in enumerate(groups)
+    )  # fmt: skip
+    placements = tuple(
+        Placement(
+            op=op.name, type=op.type, origin=op.origin, queue=queue_of(i), precision=precision(i), delegate=delegate, seconds=seconds,
+            energy_j=0.0, cause="by hand",
+        )
+        for i, op in enumerate(graph.ops)
+    )  # fmt: skip
+    prediction = Prediction(
+        latency_s=total, latency_interval_s=(total, total), serial_s=total, energy_j=0.0, peak_memory_bytes=offset, weight_bytes=0,
+        arena_bytes=offset,
+    )  # fmt: skip
+    return Plan(
+        solver="hand", objective="latency", status="heuristic", bound_s=0.0, gap=1.0, order=tuple(names), placements=placements,
+        segments=segments, fences=tuple(Fence(signal=a, wait=b, sync_s=1e-6, mode=mode) for a, b in sorted(feeds)),  # type: ignore[arg-type]
+        buffers=tuple(buffers), arena_bytes=offset, prediction=prediction,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def plan_by_hand() -> Callable[..., Plan]:
+    return hand_plan
+
+
+@pytest.fixture
+def alternate() -> Callable[[int], str]:
+    """Ops on two queues in turn. Both are on cores that exist on the smallest machine."""
+    import os
+
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    names = [f"cpu:{cores[0]}", f"cpu:{cores[-1]}"] if len(cores) > 1 else ["cpu:0", "cpu"]
+    return lambda i: names[i % 2]
+
+
+def _chain(*types: str, width: int = 8) -> Graph:
+    from hetsched.graph import DType, Op, Role, Tensor
+
+    tensors: dict[str, Any] = {"x": Tensor("x", (width,), DType.F32, Role.INPUT)}
+    ops, last = [], "x"
+    for i, kind in enumerate(types):
+        role = Role.OUTPUT if i == len(types) - 1 else Role.ACTIVATION
+        tensors[f"t{i}"] = Tensor(f"t{i}", (width,), DType.F32, role)
+        ops.append(Op(f"op{i}", kind, (last,), (f"t{i}",), origin=(f"/user/node_{i}",)))
+        last = f"t{i}"
+    return Graph("chain", tensors, tuple(ops), ("x",), (last,))
+
+
+@pytest.fixture
+def chain() -> Callable[..., Graph]:
+    """A chain of unary ops ``op0, op1, …`` on ``[width]`` floats, from ``x`` to the last ``t<i>``."""
+    return _chain
