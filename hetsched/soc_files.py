@@ -214,7 +214,6 @@ def _child(node: Any, step: str, field: str, at: str) -> Any:
         for item in node:
             if isinstance(item, dict) and item.get("name") == step:
                 return item
-    choices = (
-        list(node) if isinstance(node, dict) else [i.get("name") for i in node if isinstance(i, dict)] if isinstance(node, list) else []
-    )
-    raise SoCError(f"cannot set {field!r}: {at or 'the SoC'} has no {step!r}, only {', '.join(map(str, choices)) or 'a plain value'}")
+    items = node if isinstance(node, dict) else [i.get("name") for i in node if isinstance(i, dict)] if isinstance(node, list) else []
+    choices = ", ".join(str(i) for i in items) or "a plain value"
+    raise SoCError(f"cannot set {field!r}: {at or 'the SoC'} has no {step!r}, only {choices}")

@@ -56,7 +56,7 @@ def known_runtimes() -> tuple[str, ...]:
     return tuple(_data()["runtimes"])
 
 
-def parameters_version() -> str:
+def parameter_version() -> str:
     """``<version>-<first 8 hex digits of the file's hash>``, as plans store it."""
     return f"{_data()['version']}-{hashlib.sha256(_FILE.read_bytes()).hexdigest()[:8]}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -50,26 +51,19 @@ def build_table(graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str
     domains = _domains(places, choices)
     names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
     moves = transfers(graph, names, soc, places.queues, places.rates, domains, float_to_i8=not quantized)
-    columns = _price(work, places, choices, domains, soc, runtime, quantized)
-    index = {n: i for i, n in enumerate(names)}
-    launch_s = _launches(soc, places, runtime, integers)
-    sync_s = _syncs(soc, places.queues)
+    launch_s, sync_s = _launches(soc, places, runtime, integers), _syncs(soc, places.queues)
     host_w = places.rates[places.host].one_core_w
     return CostTable(
-        model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host, input_domain=_host_domain(domains, places.host),
-        op_names=tuple(op.name for op in graph.ops), tensor_names=names,
-        alt_start=choices.start, alt_precision=tuple(p for _, p in choices.pairs), **columns,
-        op_inputs=Csr.from_rows([[index[n] for n in graph.activations(op)] for op in graph.ops]),
-        op_outputs=Csr.from_rows([[index[o] for o in op.outputs if o] for op in graph.ops]),
-        predecessors=graph.predecessors, successors=graph.successors,
-        tensor_producer=np.array([graph.producer.get(n, -1) for n in names], np.int32),
-        graph_outputs=np.array([index[o] for o in graph.outputs if o in index], np.int32),
+        model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
+        input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
+        tensor_names=names, alt_start=choices.start, alt_precision=tuple(p for _, p in choices.pairs),
         tensor_bytes=moves.tensor_bytes, conversion_s=moves.conversion_s, maintenance_s=moves.maintenance_s,
         transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
         refusals=choices.refusals, interval=soc.interval, notes=_notes(graph, soc, work),
+        **_price(work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
     )  # fmt: skip
 
 
@@ -129,17 +123,17 @@ def _places(soc: SoC, runtime: str) -> _Places:
 
 def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool) -> _Choices:
     pairs: list[tuple[int, str]] = []
+    processors = [r.processor for r in places.rates]
     owners: list[int] = []
     refusals: list[tuple[Refusal, ...]] = []
     start = [0]
     for i, op in enumerate(graph.ops):
         refused: list[Refusal] = []
-        for q, queue in enumerate(places.queues):
-            got = offer(graph, op, places.rates[q].processor, places.support[q], wanted, quantized)
+        for q, processor in enumerate(processors):
+            got = offer(graph, op, processor, places.support[q], wanted, quantized)
             pairs.extend((q, p) for p in got.precisions)
             owners.extend(i for _ in got.precisions)
             refused.extend(Refusal(q, p, why) for p, why in got.refusals)
-            del queue
         start.append(len(pairs))
         refusals.append(tuple(refused))
     return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals))
@@ -158,8 +152,18 @@ def _domains(places: _Places, choices: _Choices) -> tuple[Domain, ...]:
     return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
 
 
-def _host_domain(domains: tuple[Domain, ...], host: int) -> int:
-    return next(i for i, d in enumerate(domains) if d.queue == host)
+def _structure(graph: Graph, names: tuple[str, ...]) -> dict[str, Any]:
+    """Who reads and writes what, as arrays."""
+    index = {n: i for i, n in enumerate(names)}
+    return {
+        "op_names": tuple(op.name for op in graph.ops),
+        "op_inputs": Csr.from_rows([[index[n] for n in graph.activations(op)] for op in graph.ops]),
+        "op_outputs": Csr.from_rows([[index[o] for o in op.outputs if o] for op in graph.ops]),
+        "predecessors": graph.predecessors,
+        "successors": graph.successors,
+        "tensor_producer": np.array([graph.producer.get(n, -1) for n in names], np.int32),
+        "graph_outputs": np.array([index[o] for o in graph.outputs if o in index], np.int32),
+    }
 
 
 def _storage(kind: str, precision: str, quantized: bool) -> Storage:
@@ -174,7 +178,7 @@ def _storage(kind: str, precision: str, quantized: bool) -> Storage:
 
 def _price(
     work: Work, places: _Places, choices: _Choices, domains: tuple[Domain, ...], soc: SoC, runtime: str, quantized: bool
-) -> dict[str, FloatArray]:
+) -> dict[str, Any]:
     """Columns of the table, one entry an alternative."""
     owner = np.array(choices.ops, np.int64)
     queue = np.array([q for q, _ in choices.pairs], np.int32)
@@ -191,7 +195,7 @@ def _price(
     power = np.array([r.active_w for r in places.rates])[queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
     energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
-    return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}  # type: ignore[dict-item]
+    return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:

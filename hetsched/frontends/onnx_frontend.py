@@ -52,7 +52,7 @@ def parse(path: Path) -> tuple[onnx.ModelProto, str]:
         ModelError: the file is damaged or has no graph.
     """
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     light, digest = light_bytes(path)
     try:

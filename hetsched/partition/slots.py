@@ -20,6 +20,14 @@ TICKS = 1 << 22
 
 
 @dataclass(frozen=True)
+class Neighbourhood:
+    """Per op the slots and the alternatives that it may take."""
+
+    windows: Sequence[Sequence[int]]
+    alts: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
 class SlotAnswer:
     """``placed`` is (order, alternative) or None; ``bound`` is for this model, in the objective's unit."""
 
@@ -31,7 +39,7 @@ class SlotAnswer:
 class SlotModel:
     """CP-SAT model of a problem with a given number of slots."""
 
-    def __init__(self, c: Costs, objective: str, slots: int, incumbent: float, windows: Sequence[Sequence[int]] | None = None) -> None:
+    def __init__(self, c: Costs, objective: str, slots: int, incumbent: float, part: Neighbourhood | None = None) -> None:
         """Build the model.
 
         Args:
@@ -39,7 +47,8 @@ class SlotModel:
             objective: latency, energy or period.
             slots: number of slots.
             incumbent: a known objective; the model looks for one that is no worse.
-            windows: the slots that each op may go to (None: any).
+            part: which slots and alternatives each op may take (None: all). Then slots may also stay empty, so that a
+                plan may have equal neighbours and must be timed again.
         """
         from ortools.sat.python import cp_model
 
@@ -47,7 +56,9 @@ class SlotModel:
         self.model: Any = cp_model.CpModel()
         self.tick = incumbent / TICKS
         self.limit = TICKS + 4 * c.n + 8
-        self.windows = windows or [range(slots)] * c.n
+        self.windows = part.windows if part else [range(slots)] * c.n
+        self.alts = part.alts if part else c.alts
+        self.contiguous = part is None
         self._place()
         self._transfers()
         if objective == "energy":
@@ -66,13 +77,13 @@ class SlotModel:
         """Ops to slots and alternatives; slots to queues; precedence."""
         m, c, K = self.model, self.c, range(self.slots)
         self.queue = [[self._bool() for _ in range(c.queues)] for _ in K]
-        self.z = {(i, a, k): self._bool() for i in range(c.n) for a in c.alts[i] for k in self.windows[i]}
+        self.z = {(i, a, k): self._bool() for i in range(c.n) for a in self.alts[i] for k in self.windows[i]}
         self.y: list[dict[int, Any]] = []
         self.x: dict[int, Any] = {}
         for i in range(c.n):
-            m.add_exactly_one(self.z[i, a, k] for a in c.alts[i] for k in self.windows[i])
-            self.y.append({k: sum(self.z[i, a, k] for a in c.alts[i]) for k in self.windows[i]})
-            for a in c.alts[i]:
+            m.add_exactly_one(self.z[i, a, k] for a in self.alts[i] for k in self.windows[i])
+            self.y.append({k: sum(self.z[i, a, k] for a in self.alts[i]) for k in self.windows[i]})
+            for a in self.alts[i]:
                 self.x[a] = sum(self.z[i, a, k] for k in self.windows[i])
         for (_, a, k), z in self.z.items():
             m.add_implication(z, self.queue[k][c.queue[a]])
@@ -83,11 +94,11 @@ class SlotModel:
                 m.add_bool_or([*inside, self.queue[k][q].negated()])
                 if k:
                     m.add_at_most_one([self.queue[k][q], self.queue[k - 1][q]])
-            if k:
+            if k and self.contiguous:
                 m.add(sum(self.queue[k]) <= sum(self.queue[k - 1]))
         for v in range(c.n):
             for u in c.preds[v]:
-                for k in K:
+                for k in range(min(self.windows[v]), max(self.windows[u])):
                     before_u = sum(e for s, e in self.y[u].items() if s <= k)
                     m.add(sum(e for s, e in self.y[v].items() if s <= k) <= before_u)
 
@@ -96,19 +107,19 @@ class SlotModel:
         m, c = self.model, self.c
         readers: dict[tuple[int, int], list[tuple[int, list[int]]]] = {}
         for i, row in enumerate(c.inputs):
-            for d in sorted({c.domain[a] for a in c.alts[i]}):
+            for d in sorted({c.domain[a] for a in self.alts[i]}):
                 for t in row:
-                    readers.setdefault((t, d), []).append((i, [a for a in c.alts[i] if c.domain[a] == d]))
+                    readers.setdefault((t, d), []).append((i, [a for a in self.alts[i] if c.domain[a] == d]))
         self.first: dict[tuple[int, int, int], list[Any]] = {}
         for (t, d), rows in readers.items():
             p = c.producer[t]
-            sources = [c.input_domain] if p < 0 else sorted({c.domain[a] for a in c.alts[p]})
+            sources = [c.input_domain] if p < 0 else sorted({c.domain[a] for a in self.alts[p]})
             paid = [s for s in sources if c.transfer[t][s][d] > 0 and (p < 0 or s != d)]
             if not paid:
                 continue
             arrives = self._arrivals(rows)
             for s in paid:
-                held = 1 if p < 0 else sum(self.x[a] for a in c.alts[p] if c.domain[a] == s)
+                held = 1 if p < 0 else sum(self.x[a] for a in self.alts[p] if c.domain[a] == s)
                 charge = []
                 for e in arrives:
                     g = self._bool()
@@ -149,14 +160,14 @@ class SlotModel:
         self.goal = m.new_int_var(0, self.limit, "")
         for k in K:
             for j in range(k):
+                between = [(u, v) for u, v in edges if j in self.y[u] and k in self.y[v]]
                 feeds = self._bool()
-                for u, v in edges:
-                    if j in self.y[u] and k in self.y[v]:
-                        m.add(feeds >= self.y[u][j] + self.y[v][k] - 1)
+                for u, v in between:
+                    m.add(feeds >= self.y[u][j] + self.y[v][k] - 1)
                 for q in range(c.queues):
                     m.add(self.start[k] >= self.end[j]).only_enforce_if(self.queue[j][q], self.queue[k][q])
                     for r in range(c.queues):
-                        if q != r:
+                        if q != r and between:
                             wait = m.add(self.start[k] >= self.end[j] + self._ticks(c.sync[q][r]))
                             wait.only_enforce_if(feeds, self.queue[j][q], self.queue[k][r])
             m.add(self.goal >= self.end[k])

@@ -23,6 +23,8 @@ class Series:
     times_s: Sequence[float]
     values: Sequence[float]
     steps: bool = True
+    summary: str = ""
+    """Shown in the legend instead of the last value."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,15 @@ def chart_parts(chart: Chart) -> tuple[str, Markup, list[tuple[str, str, str]]]:
     low, high = chart.domain[0] / factor, chart.domain[1] / factor
     parts = [*_grid(low, high), *_time_axis(chart.end_s)]
     parts += [
-        el("line", class_="mark", x1=percent(m.time_s / chart.end_s), x2=percent(m.time_s / chart.end_s), y1=TOP, y2=TOP + HEIGHT, data_t=m.tip)
+        el(
+            "line",
+            class_="mark",
+            x1=percent(m.time_s / chart.end_s),
+            x2=percent(m.time_s / chart.end_s),
+            y1=TOP,
+            y2=TOP + HEIGHT,
+            data_t=m.tip,
+        )
         for m in chart.marks
     ]
     paths = []
@@ -82,7 +92,7 @@ def chart_parts(chart: Chart) -> tuple[str, Markup, list[tuple[str, str, str]]]:
         "svg", *parts, plot, el("line", class_="cursor", y1=TOP, y2=TOP + HEIGHT), class_="curves", width="100%",
         height=TOP + HEIGHT + BOTTOM, role="img", aria_label=f"{chart.title} over {duration(chart.end_s)}: {names}",
     )  # fmt: skip
-    legend = [(s.name, s.colour, f"{digits(s.values[-1] / factor)} {unit}") for s in chart.series if len(s.values)]
+    legend = [(s.name, s.colour, s.summary or f"{digits(s.values[-1] / factor)} {unit}") for s in chart.series if len(s.values)]
     return (f"{chart.title} ({unit})" if unit not in ("", "%") else f"{chart.title} (%)" if unit == "%" else chart.title), svg, legend
 
 

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 
-def decimate(times: Sequence[float], values: Sequence[float], buckets: int = 240) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def decimate(
+    times: Sequence[float], values: Sequence[float], buckets: int = 240
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Keep the first, least, greatest and last sample of each of ``buckets`` equal spans of time (M4 aggregation).
 
     Args:

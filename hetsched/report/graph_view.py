@@ -95,7 +95,12 @@ def op_label(op: Op) -> str:
 
 def _op_tip(p: Placement, op: Op, graph: Graph, segment: int) -> str:
     shapes = [f"{'×'.join(map(str, graph.tensors[o].shape)) or 'scalar'} {graph.tensors[o].dtype.value}" for o in op.outputs if o]
-    lines = [f"{p.op}", f"{p.type} → {', '.join(shapes)}", f"{p.queue}, {p.precision}, segment {segment}: {quantity(p.seconds, 's')}", p.cause]
+    lines = [
+        f"{p.op}",
+        f"{p.type} → {', '.join(shapes)}",
+        f"{p.queue}, {p.precision}, segment {segment}: {quantity(p.seconds, 's')}",
+        p.cause,
+    ]
     others = [o for o in p.origin if o != p.op]
     if others:
         lines.insert(1, "your nodes: " + ", ".join(others[:6]) + (f" and {len(others) - 6} more" if len(others) > 6 else ""))
@@ -104,10 +109,10 @@ def _op_tip(p: Placement, op: Op, graph: Graph, segment: int) -> str:
 
 def draw(drawing: Drawing, nodes: Sequence[Node], crossing: set[tuple[int, int]], style: Style, title: str) -> Markup:
     """The SVG of a laid-out graph."""
-    lines = [
-        el("path", d=_rounded(points), class_="e x" if (a, b) in crossing else "e") for a, b, points in sorted(drawing.edges, key=lambda e: e[:2] in crossing)
-    ]
+    ordered = sorted(drawing.edges, key=lambda e: e[:2] in crossing)
+    lines = [el("path", d=_rounded(piece), class_="e x" if (a, b) in crossing else "e") for a, b, pieces in ordered for piece in pieces]
     boxes = [_box(n, x, y, style) for n, (x, y) in zip(nodes, drawing.nodes, strict=True)]
+    boxes += [_link(x, y, label) for x, y, label in drawing.links]
     w, h = number(drawing.width), number(drawing.height)
     label = f"{title}: {len(nodes)} boxes, {len(drawing.edges)} edges, {len(crossing)} of them between processors"
     return el("svg", *lines, *boxes, class_="graph", width=w, height=h, viewBox=f"0 0 {w} {h}", role="img", aria_label=label)
@@ -126,7 +131,20 @@ def _box(n: Node, x: float, y: float, style: Style) -> Markup:
     ]
     if n.mark:
         parts.append(el("text", clip(n.mark, 28), class_="m", x=0, y=-3))
-    return el("g", *parts, class_=f"n {n.colour}", transform=f"translate({number(x)},{number(y)})", data_t=n.tip, data_row=n.row if n.row >= 0 else None)
+    return el(
+        "g",
+        *parts,
+        class_=f"n {n.colour}",
+        transform=f"translate({number(x)},{number(y)})",
+        data_t=n.tip,
+        data_row=n.row if n.row >= 0 else None,
+    )
+
+
+def _link(x: float, y: float, label: str) -> Markup:
+    return el(
+        "g", el("circle", r=7), el("text", label, text_anchor="middle", y=3.5), class_="k", transform=f"translate({number(x)},{number(y)})"
+    )
 
 
 def clip(text: str, length: int) -> str:

@@ -28,10 +28,15 @@ class Style:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Top-left corner of every node, a polyline per edge, and the size of the whole."""
+    """Top-left corner of every node, the polylines of every edge, and the size of the whole.
+
+    An edge that goes on in the next column is in several pieces; ``links`` are the labelled points where it leaves a
+    column and where it comes in again.
+    """
 
     nodes: tuple[Point, ...]
-    edges: tuple[tuple[int, int, tuple[Point, ...]], ...]
+    edges: tuple[tuple[int, int, tuple[tuple[Point, ...], ...]], ...]
+    links: tuple[tuple[float, float, str], ...]
     width: float
     height: float
     columns: int
@@ -59,7 +64,7 @@ def layout(count: int, edges: Sequence[tuple[int, int]], style: Style | None = N
     for cell, rank in enumerate(cells.rank):
         layers[rank].append(cell)
     _order(cells, layers)
-    breaks = _breaks(cells, layers, style.rows)
+    breaks = _breaks(cells, layers, _even(len(layers), style.rows))
     return _assemble(cells, layers, breaks, style)
 
 
@@ -107,6 +112,11 @@ def _order(cells: _Cells, layers: list[list[int]], sweeps: int = 6) -> None:
             wanted = {c: sum(place[n] for n in neighbours[c]) / len(neighbours[c]) if neighbours[c] else old[c] for c in layer}
             layer.sort(key=lambda c: (wanted[c], old[c]))
             place.update((c, float(i) - (len(layer) - 1) / 2) for i, c in enumerate(layer))
+
+
+def _even(ranks: int, rows: int) -> int:
+    """Rows per column such that all columns are about as long."""
+    return -(-ranks // -(-ranks // rows)) if ranks else rows
 
 
 def _breaks(cells: _Cells, layers: list[list[int]], rows: int) -> list[int]:
@@ -157,8 +167,7 @@ def _spread(layer: list[int], wanted: list[float], cells: _Cells, style: Style) 
 
 def _assemble(cells: _Cells, layers: list[list[int]], breaks: list[int], style: Style) -> Drawing:
     x: dict[int, float] = {}
-    column_of: dict[int, int] = {}
-    lefts: list[float] = []
+    column: dict[int, int] = {}
     left, tallest = style.gutter, 0
     for k, start in enumerate(breaks):
         part = layers[start : breaks[k + 1] if k + 1 < len(breaks) else len(layers)]
@@ -166,33 +175,48 @@ def _assemble(cells: _Cells, layers: list[list[int]], breaks: list[int], style: 
         low = min((own[c] - cells.width(c, style) / 2 for c in own), default=0.0)
         right = max((own[c] + cells.width(c, style) / 2 for c in own), default=0.0)
         x.update((c, own[c] - low + left) for layer in part for c in layer)
-        column_of.update((c, k) for layer in part for c in layer)
-        lefts.append(left)
+        column.update((c, k) for layer in part for c in layer)
         left += right - low + style.gutter
         tallest = max(tallest, len(part))
-    top = style.gutter
-    y = {c: top + (cells.rank[c] - breaks[column_of[c]]) * style.pitch for c in x}
-    height = top + tallest * style.pitch + style.gutter / 2
-    lanes: dict[tuple[int, int], int] = {}
-    lines = []
-    for (a, b), route in sorted(cells.route.items()):
-        lines.append((a, b, tuple(_polyline(cells, route, x, y, column_of, lefts, lanes, height, style))))
+    y = {c: style.gutter + (cells.rank[c] - breaks[column[c]]) * style.pitch for c in x}
+    links = _Links(style, x, y)
+    edges = tuple((a, b, tuple(links.pieces(cells, route, column))) for (a, b), route in sorted(cells.route.items()))
     nodes = tuple((x[c] - style.width / 2, y[c]) for c in range(cells.real))
-    return Drawing(nodes, tuple(lines), left, height, len(breaks))
+    height = style.gutter + tallest * style.pitch + style.gutter / 2
+    return Drawing(nodes, edges, tuple(links.points), left, height, len(breaks))
 
 
-def _polyline(
-    cells: _Cells, route: list[int], x: dict[int, float], y: dict[int, float], column: dict[int, int],
-    lefts: list[float], lanes: dict[tuple[int, int], int], height: float, style: Style,
-) -> list[Point]:  # fmt: skip
-    points: list[Point] = [(x[route[0]], y[route[0]] + style.height)]
-    for before, c in zip(route, route[1:], strict=False):
-        if column[before] != column[c]:  # out at the bottom, up the gutter, in at the top
-            lane = lanes.setdefault((before, column[c]), sum(1 for _, k in lanes if k == column[c])) % 8
-            gutter = lefts[column[c]] - style.gutter / 2 - 10 + 3.0 * lane
-            low, high = height - style.gutter / 2 + 2.0 * lane, 4 + 3.0 * lane
-            points += [(points[-1][0], low), (gutter, low), (gutter, high), (x[c], high)]
-        points.append((x[c], y[c]))
-        if c >= cells.real:
-            points.append((x[c], y[c] + style.height))
-    return points
+class _Links:
+    """Turns routes into polylines, and gives what crosses from one column to the next a letter."""
+
+    def __init__(self, style: Style, x: dict[int, float], y: dict[int, float]) -> None:
+        self.style, self.x, self.y = style, x, y
+        self.points: list[tuple[float, float, str]] = []
+        self._labels: dict[int, str] = {}
+        self._seen: set[Point] = set()
+
+    def pieces(self, cells: _Cells, route: list[int], column: dict[int, int]) -> list[tuple[Point, ...]]:
+        """Polylines of one edge, one per column that it runs through."""
+        x, y, stub = self.x, self.y, self.style.pitch - self.style.height
+        out: list[tuple[Point, ...]] = []
+        line: list[Point] = [(x[route[0]], y[route[0]] + self.style.height)]
+        for before, c in zip(route, route[1:], strict=False):
+            if column[before] != column[c]:
+                end = (line[-1][0], y[before] + self.style.height + stub)
+                self._link(route[0], end, (x[c], y[c] - stub))
+                out.append((*line, end))
+                line = [(x[c], y[c] - stub)]
+            line.append((x[c], y[c]))
+            if c >= cells.real:
+                line.append((x[c], y[c] + self.style.height))
+        return [*out, tuple(line)]
+
+    def _link(self, source: int, leave: Point, enter: Point) -> None:
+        label = self._labels.get(source)
+        if label is None:
+            n = len(self._labels)
+            label = self._labels[source] = (chr(ord("A") + n // 26 - 1) if n >= 26 else "") + chr(ord("A") + n % 26)
+        for point in (leave, enter):
+            if point not in self._seen:
+                self._seen.add(point)
+                self.points.append((*point, label))

@@ -22,6 +22,7 @@ from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportIte
 from hetsched.report.palette import colours, queues_of
 from hetsched.report.runs import belongs, chosen, op_seconds
 from hetsched.report.traces import measured_views, memory_chart, plan_of, trace_views
+from hetsched.report.units import digits, quantity
 from hetsched.trace import Trace
 
 
@@ -53,6 +54,7 @@ def html(items: Sequence[ReportItem | Deployment | Trace]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    environment.filters |= {"seconds": lambda v: quantity(v, "s"), "digits": digits}
     script, style = _asset("report.js"), _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     context = page([as_item(i) for i in items])
@@ -96,7 +98,7 @@ class PlanView:
     operators_why_not: str
     segments: Markup
     queues: Sequence[tuple[str, str]]
-    timelines: Sequence[tuple[str, str, Markup]]
+    timelines: Sequence[tuple[str, str, Sequence[tuple[str, str]], Markup]]
     arena: Markup | None
     arena_note: str
     live: Any
@@ -115,7 +117,9 @@ def page(items: Sequence[ReportItem]) -> dict[str, Any]:
     compared = [i for i in items if isinstance(i, ComparisonItem)]
     if not compared and len(plans) > 1:
         compared = [ComparisonItem(plans)]
-    views = [_plan_view(f"p{k}", item, entry, traces) for k, (item, entry) in enumerate((i, e) for i in plans for e in i.deployment.entries)]
+    views = [
+        _plan_view(f"p{k}", item, entry, traces) for k, (item, entry) in enumerate((i, e) for i in plans for e in i.deployment.entries)
+    ]
     tables = [(c.title, summary.comparison([(i, e, palette_of(i)) for i in c.plans for e in i.deployment.entries])) for c in compared]
     return {
         "title": _title(plans, traces, compared),
@@ -152,7 +156,8 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
     mine = [t for t in traces if belongs(t.trace, item) and plan_of(t.trace, [item]) is plan]
     names = [t.title or t.trace.origin for t in mine]
     timings = [(n, t, op_seconds(t.trace)) for n, t in zip(names, mine, strict=True)]
-    timed = [(n, t, s) for n, t, s in timings if any(p.op in s for p in plan.placements)]
+    seen = [s for _, _, s in timings]
+    timed = [x for k, x in enumerate(timings) if x[2] not in seen[:k] and any(p.op in x[2] for p in plan.placements)]
     operators, segments = graph_view.both(plan, item.graph, palette)
     queues = queues_of(plan, item.soc)
     phase = entry_name(entry, item)
@@ -195,10 +200,21 @@ def _why_not(item: PlanItem, operators: Markup | None) -> str:
 
 def _timelines(
     item: PlanItem, entry: Entry, traces: Sequence[TraceItem], names: Sequence[str], palette: Mapping[str, str], queues: Sequence[str]
-) -> list[tuple[str, str, Markup]]:
+) -> list[tuple[str, str, list[tuple[str, str]], Markup]]:
     lanes = [timeline.predicted(entry.plan)]
+    cool: set[str] = set()
     for name, t in zip(names, traces, strict=True):
-        for which, run in chosen(t.trace):
+        runs = chosen(t.trace)
+        if t.trace.origin in cool and len(runs) > 1:
+            runs = runs[1:]  # the first, cool inference of another simulation says nothing new
+        cool |= {t.trace.origin} & {"simulated"}
+        for which, run in runs:
             lanes.append(timeline.recorded(run, f"{name}: {which}" if which else name, t.trace.origin, entry.plan))
     span = max((x.end_s for x in lanes), default=0.0) or 1.0
-    return [(x.title, x.origin, timeline.draw(x, queues, palette, span)) for x in lanes]
+    out = []
+    for x in lanes:
+        more = sorted({b.queue for b in x.bars} - set(queues))
+        rows = [*queues, *more]
+        shades = dict.fromkeys(more, "c-other1") | dict(palette)
+        out.append((x.title, x.origin, [(q, shades[q]) for q in rows], timeline.draw(x, rows, shades, span)))
+    return out

@@ -63,5 +63,5 @@ def _walk(value: object, where: str, out: list[Estimate]) -> None:
             out.append(Estimate(f"{where} voltages", volts, f"estimated for {len(guessed)} of {len(value)} operating points"))
     elif isinstance(value, tuple):
         for i, part in enumerate(value):
-            name = getattr(part, "name", None)
-            _walk(part, f"{where}.{name if isinstance(name, str) else i}", out)
+            label = getattr(part, "name", i)
+            _walk(part, f"{where}.{label}", out)

@@ -8,6 +8,7 @@ from statistics import median
 
 from hetsched.plan import Plan
 from hetsched.report.items import PlanItem, model_name
+from hetsched.report.units import duration
 from hetsched.trace import Span, Trace
 
 WORK = ("segment", "op", "launch", "transfer")
@@ -53,14 +54,18 @@ def chosen(trace: Trace) -> list[tuple[str, Iteration]]:
         return [(f"inference {middle.number + 1} of {len(runs)}, the median", middle)]
     slowest = max(runs, key=lambda r: (r.seconds, -r.number))
     first = [("first inference", runs[0])]
-    return first if slowest.seconds <= 1.02 * runs[0].seconds else [*first, (f"slowest inference, at {slowest.start_s:.0f} s", slowest)]
+    return first if slowest.seconds <= 1.02 * runs[0].seconds else [*first, (f"slowest inference, at {duration(slowest.start_s)}", slowest)]
 
 
 def op_seconds(trace: Trace) -> dict[str, float]:
-    """Median seconds of each op over the inferences of a trace (parts of an op within one inference add up)."""
+    """Seconds of each op: the median over the inferences of a measurement, the first (cool) inference of a simulation.
+
+    Parts of an op within one inference add up.
+    """
+    first = min((s.iteration for s in trace.spans if s.kind == "op"), default=0)
     per_op: dict[str, dict[int, float]] = {}
     for s in trace.spans:
-        if s.kind == "op":
+        if s.kind == "op" and (trace.origin != "simulated" or s.iteration == first):
             runs = per_op.setdefault(s.name, {})
             runs[s.iteration] = runs.get(s.iteration, 0.0) + s.end_s - s.start_s
     return {name: median(runs.values()) for name, runs in per_op.items()}

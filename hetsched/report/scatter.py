@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from hetsched.report.markup import el, percent
-from hetsched.report.units import quantity
+from hetsched.report.units import axis, quantity
 
 SIZE = 260
 
@@ -70,9 +70,9 @@ def scatter(pairs: Sequence[Pair], colours: Mapping[str, str], verb: str) -> Mar
         anchor = "start" if k == low else "end" if k == high else "middle"
         parts.append(el("line", class_="g", x1="0", x2="100%", y1=y, y2=y))
         parts.append(el("line", class_="g", x1=percent(at(k)), x2=percent(at(k)), y1=0, y2=SIZE))
-        parts.append(el("text", quantity(10.0**k, "s"), class_="a", x=percent(at(k)), y=SIZE + 14, text_anchor=anchor))
+        parts.append(el("text", axis(10.0**k, "s"), class_="a", x=percent(at(k)), y=SIZE + 14, text_anchor=anchor))
         if k > low:
-            parts.append(el("text", quantity(10.0**k, "s"), class_="a", x=3, y=y + 12))
+            parts.append(el("text", axis(10.0**k, "s"), class_="a", x=3, y=y + 12))
     for shift, kind in ((half, "band"), (0.0, "same"), (-half, "band")):
         x1, x2 = max(0.0, -shift), min(1.0, 1.0 - shift)
         parts.append(el("line", class_=kind, x1=percent(x1), x2=percent(x2), y1=SIZE * (1 - x1 - shift), y2=SIZE * (1 - x2 - shift)))

@@ -94,15 +94,25 @@ def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
     plan, p = entry.plan, entry.plan.prediction
     out = [
         Tile("Latency", quantity(p.latency_s, "s"), f"80 %: {interval(*p.latency_interval_s, 's')}", "predicted"),
-        Tile("Energy", quantity(p.energy_j, "J"), f"{quantity(p.energy_j / p.latency_s, 'W')} while running" if p.latency_s > 0 else "", "predicted"),
-        Tile("Memory", quantity(p.peak_memory_bytes, "B"), f"weights {quantity(p.weight_bytes, 'B')}, arena {quantity(p.arena_bytes, 'B')}", "predicted"),
+        Tile(
+            "Energy",
+            quantity(p.energy_j, "J"),
+            f"{quantity(p.energy_j / p.latency_s, 'W')} while running" if p.latency_s > 0 else "",
+            "predicted",
+        ),
+        Tile(
+            "Memory",
+            quantity(p.peak_memory_bytes, "B"),
+            f"weights {quantity(p.weight_bytes, 'B')}, arena {quantity(p.arena_bytes, 'B')}",
+            "predicted",
+        ),
         Tile("Segments", str(len(plan.segments)), f"{len(plan.fences)} fences, {len(plan.placements)} ops", "predicted"),
     ]
     unit = _OBJECTIVE_UNIT[plan.objective]
     bound = f"bound {quantity(plan.bound_s, unit)}" if plan.bound_s > 0 else "no bound"
     out.append(Tile("Gap", share(plan.gap) if plan.bound_s > 0 else "unknown", f"{bound}, {plan.status}, {plan.solver}", "predicted"))
     if p.simulated_s is not None:
-        out.insert(1, Tile("With contention", quantity(p.simulated_s, "s"), "shared bandwidth, one inference", "simulated"))
+        out.insert(1, Tile("Contended", quantity(p.simulated_s, "s"), "shared bandwidth, one inference", "simulated"))
     return out
 
 
@@ -135,7 +145,21 @@ def bars(plan: Plan, colours: Mapping[str, str]) -> list[Bar]:
             continue
         ratio = f"{b.latency_s / p.latency_s:.2f}×" if p.latency_s > 0 else ""
         segments = str(b.segments) if b.segments is not None else "–"
-        rows.append((b.latency_s, Bar(readable(b.solver), colour, quantity(b.latency_s, "s"), b.latency_s / longest, quantity(b.energy_j, "J"), segments, ratio, b.reason)))
+        rows.append(
+            (
+                b.latency_s,
+                Bar(
+                    readable(b.solver),
+                    colour,
+                    quantity(b.latency_s, "s"),
+                    b.latency_s / longest,
+                    quantity(b.energy_j, "J"),
+                    segments,
+                    ratio,
+                    b.reason,
+                ),
+            )
+        )
     return [bar for _, bar in sorted(rows, key=lambda r: (r[0], not r[1].ours, r[1].name))]
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from hetsched.plan import Plan
 from hetsched.report.markup import el, percent
 from hetsched.report.runs import Iteration
-from hetsched.report.units import quantity, ticks
+from hetsched.report.units import axis, quantity, ticks
 
 ROW = 34
 STRIP = 9
@@ -74,7 +74,9 @@ def predicted(plan: Plan) -> Lanes:
     arrows = []
     for f in plan.fences:
         a, b = plan.segments[f.signal], plan.segments[f.wait]
-        arrows.append(Arrow(a.queue, a.end_s, b.queue, b.start_s, f"fence: segment {f.signal} → {f.wait}, {f.mode}, {quantity(f.sync_s, 's')}"))
+        arrows.append(
+            Arrow(a.queue, a.end_s, b.queue, b.start_s, f"fence: segment {f.signal} → {f.wait}, {f.mode}, {quantity(f.sync_s, 's')}")
+        )
     end = max([plan.prediction.latency_s, *(s.end_s for s in plan.segments)])
     return Lanes("Predicted", "predicted", tuple(bars), tuple(arrows), end)
 
@@ -86,7 +88,16 @@ def recorded(run: Iteration, title: str, origin: str, plan: Plan | None) -> Lane
         took = quantity(s.end_s - s.start_s, "s")
         forecast = f", predicted {quantity(s.predicted_s, 's')}" if s.predicted_s is not None else ""
         start, end = s.start_s - run.start_s, s.end_s - run.start_s
-        bars.append(Bar(s.queue, s.kind, start, end, f"{s.name}\n{s.kind} on {s.queue}: {took}{forecast}", str(s.segment) if s.kind == "segment" else ""))
+        bars.append(
+            Bar(
+                s.queue,
+                s.kind,
+                start,
+                end,
+                f"{s.name}\n{s.kind} on {s.queue}: {took}{forecast}",
+                str(s.segment) if s.kind == "segment" else "",
+            )
+        )
     arrows = []
     when = {s.segment: s for s in run.spans if s.kind == "segment"}
     for f in plan.fences if plan else ():
@@ -105,12 +116,14 @@ def draw(lanes: Lanes, queues: Sequence[str], colours: Mapping[str, str], span_s
         anchor = "start" if t == 0 else "end" if t > 0.97 * span_s else "middle"
         x = percent(t / span_s)
         parts.append(el("line", class_="g", x1=x, x2=x, y1=0, y2=height - 16))
-        parts.append(el("text", quantity(t, "s") if t else "0", class_="a", x=x, y=height - 4, text_anchor=anchor))
+        parts.append(el("text", axis(t, "s"), class_="a", x=x, y=height - 4, text_anchor=anchor))
     parts += [_bar(b, row[b.queue], colours[b.queue], span_s) for b in lanes.bars if b.queue in row]
     for a in lanes.arrows:
         if a.source in row and a.target in row:
             y1, y2 = (row[q] * ROW + ROW / 2 for q in (a.source, a.target))
-            parts.append(el("line", class_="f", x1=percent(a.source_s / span_s), x2=percent(a.target_s / span_s), y1=y1, y2=y2, data_t=a.tip))
+            parts.append(
+                el("line", class_="f", x1=percent(a.source_s / span_s), x2=percent(a.target_s / span_s), y1=y1, y2=y2, data_t=a.tip)
+            )
     label = f"{lanes.title}: {len(queues)} queues, {quantity(lanes.end_s, 's')}"
     return el("svg", *parts, class_="lanes", width="100%", height=height, role="img", aria_label=label)
 

@@ -111,7 +111,9 @@ def _series(item: TraceItem, plans: Sequence[PlanItem]) -> dict[str, tuple[str, 
     return out
 
 
-def _view(id_: str, item: TraceItem, groups: Mapping[str, tuple[str, list[Series]]], ranges: Mapping[tuple[str, str], tuple[float, float]]) -> TraceView:
+def _view(
+    id_: str, item: TraceItem, groups: Mapping[str, tuple[str, list[Series]]], ranges: Mapping[tuple[str, str], tuple[float, float]]
+) -> TraceView:
     trace = item.trace
     end = trace.end_s or 1.0
     marks = _marks(trace, end)
@@ -126,7 +128,11 @@ def _view(id_: str, item: TraceItem, groups: Mapping[str, tuple[str, list[Series
 
 def _lead(trace: Trace) -> str:
     counts = {k: sum(i.kind == k for i in trace.instants) for k in EVENTS}
-    seen = [f"{n} {EVENTS[k] if n != 1 else EVENTS[k].removesuffix('s').removesuffix('e') if k == 'switch' else EVENTS[k].removesuffix('s')}" for k, n in counts.items() if n]
+    seen = [
+        f"{n} {EVENTS[k] if n != 1 else EVENTS[k].removesuffix('s').removesuffix('e') if k == 'switch' else EVENTS[k].removesuffix('s')}"
+        for k, n in counts.items()
+        if n
+    ]
     runs = len({s.iteration for s in trace.spans})
     what = [f"{duration(trace.end_s)} recorded", *([f"{runs} inferences in detail"] if runs > 1 else []), *seen]
     return ", ".join(what) + "."
@@ -139,7 +145,10 @@ def _tiles(trace: Trace) -> list[Tile]:
     if len(values) > 2:
         settled = sustained(values)
         ratio = f"{settled / values[0]:.2f}× the first" if values[0] > 0 else ""
-        out += [Tile("First inference", quantity(values[0], "s"), "", trace.origin), Tile("Last tenth", quantity(settled, "s"), ratio, trace.origin)]
+        out += [
+            Tile("First inference", quantity(values[0], "s"), "", trace.origin),
+            Tile("Last tenth", quantity(settled, "s"), ratio, trace.origin),
+        ]
     heat = {n.split("/", 1)[-1]: max(c.values) for n, c in trace.counters.items() if n.startswith("temperature/") and c.values}
     if heat:
         hottest = max(sorted(heat), key=lambda n: heat[n])
@@ -169,13 +178,17 @@ def memory_chart(plan: Plan) -> ChartView | None:
     end = max([plan.prediction.latency_s, *(s.end_s for s in plan.segments)])
     if len(times) < 2 or end <= 0:
         return None
-    series = (Series("in use", "c-ours", times, values),)
-    chart = Chart("Arena bytes in use", "B", series, end, (0.0, 1.15 * max(plan.arena_bytes, *values)), limit=("arena", float(plan.arena_bytes)))
+    series = (Series("in use", "c-ours", times, values, summary=f"at most {quantity(max(values), 'B')}"),)
+    chart = Chart(
+        "Arena bytes in use", "B", series, end, (0.0, 1.15 * max(plan.arena_bytes, *values)), limit=("arena", float(plan.arena_bytes))
+    )
     title, svg, legend = chart_parts(chart)
     return ChartView(title, svg, legend)
 
 
-def measured_views(plan: Plan, timed: Sequence[tuple[str, TraceItem, Mapping[str, float]]], palette: Mapping[str, str]) -> list[MeasuredView]:
+def measured_views(
+    plan: Plan, timed: Sequence[tuple[str, TraceItem, Mapping[str, float]]], palette: Mapping[str, str]
+) -> list[MeasuredView]:
     """One view per trace that timed ops of this plan."""
     out = []
     for name, item, seconds in timed:

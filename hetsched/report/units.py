@@ -33,6 +33,12 @@ def quantity(value: float | None, unit: str) -> str:
     return f"{digits(value / factor)} {name}"
 
 
+def axis(value: float, unit: str) -> str:
+    """A round number on an axis: ``0.002, "s"`` -> ``2 ms``."""
+    factor, name = scale_of(unit, value)
+    return f"{value / factor:.4g} {name}" if value else "0"
+
+
 def digits(value: float) -> str:
     """Three significant digits, never in exponent form for everyday sizes."""
     if value == 0 or not math.isfinite(value):
@@ -73,4 +79,4 @@ def duration(seconds: float) -> str:
     if seconds >= 120:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min" if rest == 0 else f"{minutes}:{rest:02d} min"
-    return quantity(seconds, "s") if seconds else "0"
+    return axis(seconds, "s")

@@ -42,7 +42,7 @@ class Row:
     delegate: str
     segment: int
     time: Cell
-    portion: Cell
+    share: str
     energy: Cell
     extra: Sequence[Cell]
     cause: str
@@ -66,7 +66,7 @@ def _row(
     search = " ".join((p.op, p.type, p.queue, p.precision, p.delegate, p.cause, *p.origin)).lower()
     return Row(
         i, p.op, p.type, ", ".join(others), p.queue, colours[p.queue], p.precision, p.delegate, segment,
-        Cell(quantity(p.seconds, "s"), p.seconds), Cell(share(p.seconds / total), p.seconds), Cell(quantity(p.energy_j, "J"), p.energy_j),
+        Cell(quantity(p.seconds, "s"), p.seconds), share(p.seconds / total), Cell(quantity(p.energy_j, "J"), p.energy_j),
         extra, p.cause, [_other(p, k, plan) for k in range(len(p.alternatives))], p.refusals, search,
     )  # fmt: skip
 

@@ -188,32 +188,10 @@ def _integer_matrix(op: Op, graph: Graph) -> str | None:
 MATRIX_TYPES = frozenset({"Conv", "FusedConv", "ConvTranspose", "FusedConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm"})
 
 _UNARY = (
-    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu",
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu",
     "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Sqrt", "Tanh",
 )  # fmt: skip
-
-RULES: Mapping[str, Rule] = {
-    "Conv": _conv, "FusedConv": _conv, "ConvTranspose": _conv, "FusedConvTranspose": _conv,
-    "MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "FusedGemm": _gemm,
-    **dict.fromkeys(_UNARY, _real),
-    **dict.fromkeys(("Neg", "Abs", "Sign", "Relu"), _number),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod"), _number),
-    "Clip": _leading_real(1), "FusedElementwise": _real, "PRelu": _real,
-    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compares),
-    **dict.fromkeys(("And", "Or", "Xor", "Not"), _logical),
-    "Where": _moves(0), "Cast": _casts,
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"), _moves(1)),
-    **dict.fromkeys(("Transpose", "Slice", "Expand", "Split", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _moves(1)),
-    "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
-    "BatchNormalization": _leading_real(1), "LayerNormalization": _leading_real(1), "InstanceNormalization": _leading_real(1),
-    "Softmax": _real, "FusedSoftmax": _real,
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"), _leading_real(1)),
-    "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
-    "Resize": _leading_real(1), "Upsample": _leading_real(1),
-    "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
-    "ArgMax": _leading_real(1), "ArgMin": _leading_real(1),
-}  # fmt: skip
-
+_CHAINED = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod", "PRelu", "Sum")
 
 def _quantizes(op: Op, graph: Graph, side: int) -> str | None:
     real, stored = (graph.tensors[n] for n in ((op.inputs[0], op.outputs[0]) if side == 0 else (op.outputs[0], op.inputs[0])))
@@ -224,3 +202,73 @@ def _quantizes(op: Op, graph: Graph, side: int) -> str | None:
     if op.attr_int("block_size", 0):
         return "it quantizes in blocks"
     return _parameters(op, graph, 1)
+
+
+def _reduces(op: Op, graph: Graph) -> str | None:
+    x, y = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if x.quantization is None and x.dtype in _INDEX and y.dtype is x.dtype:
+        return _parameters(op, graph, 1)
+    return _leading_real(1)(op, graph)
+
+
+def _log_softmax(op: Op, graph: Graph) -> str | None:
+    rank = len(graph.tensors[op.inputs[0]].shape)
+    if op.attr_int("axis", -1) % rank != rank - 1:
+        return "LogSoftmax has a kernel for the last axis only"
+    return _real(op, graph)
+
+
+def _chain(op: Op, graph: Graph) -> str | None:
+    """A fused chain whose members all have a float kernel."""
+    known = {*_UNARY, *_CHAINED, "Clip", "QuantizeLinear", "DequantizeLinear", "Identity"}
+    bad = next((o for o in op.body if o.type not in known), None)
+    if bad is not None:
+        return f"its part {bad.name!r} ({bad.type}) cannot be computed in a fused chain"
+    if not op.body:
+        return "it has no body"
+    bounds = [n for o in op.body if o.type == "Clip" for n in o.inputs[1:] if n]
+    moving = next((n for n in bounds if not graph.tensors[n].is_constant), None)
+    if moving is not None:
+        return f"the bound {moving!r} of its Clip is computed while running"
+    parameters = {n for o in op.body if o.type in ("Clip", "QuantizeLinear", "DequantizeLinear") for n in o.inputs[1:] if n}
+    data = [graph.tensors[n] for n in (*op.inputs, *op.outputs) if n and n not in parameters]
+    return _first(data, _is_real, "float32 or quantized tensors")
+
+
+def _resize(op: Op, graph: Graph) -> str | None:
+    x, y = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if len(x.shape) < 2 or y.shape[:-2] != x.shape[:-2]:
+        return f"it resizes {list(x.shape)} to {list(y.shape)}; the kernel resizes the last two dimensions"
+    if op.attr_int("antialias", 0):
+        return "antialias has no kernel"
+    transform = op.attr_str("coordinate_transformation_mode", "half_pixel")
+    if transform == "tf_crop_and_resize":
+        return f"its coordinate transformation {transform} has no kernel"
+    if op.attr_str("keep_aspect_ratio_policy", "stretch") != "stretch" or "axes" in op.attrs:
+        return "it names axes or keeps the aspect ratio, which has no kernel"
+    moved = _moves(1) if op.attr_str("mode", "nearest") == "nearest" else _leading_real(1)
+    return moved(op, graph)
+
+
+RULES: Mapping[str, Rule] = {
+    "Conv": _conv, "FusedConv": _conv, "ConvTranspose": _conv, "FusedConvTranspose": _conv,
+    "MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "FusedGemm": _gemm,
+    **dict.fromkeys(_UNARY, _real),
+    **dict.fromkeys(("Neg", "Abs", "Sign", "Relu"), _number),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod"), _number),
+    "Clip": _leading_real(1), "FusedElementwise": _chain, "PRelu": _real,
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compares),
+    **dict.fromkeys(("And", "Or", "Xor", "Not"), _logical),
+    "Where": _moves(0), "Cast": _casts,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), _moves(1)),
+    **dict.fromkeys(("Transpose", "Slice", "Expand", "Split", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _moves(1)),
+    "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
+    "BatchNormalization": _leading_real(1), "LayerNormalization": _leading_real(1), "InstanceNormalization": _leading_real(1),
+    "Softmax": _real, "FusedSoftmax": _real, "LogSoftmax": _log_softmax,
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _reduces),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _leading_real(1)),
+    "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
+    "Resize": _resize,
+    "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
+    "ArgMax": _leading_real(1), "ArgMin": _leading_real(1),
+}  # fmt: skip

@@ -9,10 +9,12 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import carray, types
 
 from hetsched_kernels import codes as c
 from hetsched_kernels import functions as f
 from hetsched_kernels.compilation import block
+from hetsched_kernels.external import F32P, external
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -20,10 +22,10 @@ _SIXTH = np.float32(1.0 / 6.0)
 _HALF = np.float32(0.5)
 
 
-@block
-def activate(x: Any, code: Any, alpha: Any, beta: Any) -> None:
-    """Apply the activation ``code`` (``codes.ACTIVATION``) to every element of ``x``, in place."""
-    n = x.shape[0]
+@external(F32P, types.int64, types.int64, types.float32, types.float32)
+def ACTIVATE(pointer: Any, n: Any, code: Any, alpha: Any, beta: Any) -> None:  # noqa: N802 - an object, called through activate
+    """Apply the activation ``code`` (``codes.ACTIVATION``) to ``n`` elements, in place."""
+    x = carray(pointer, (n,))
     if code == c.RELU:
         for i in range(n):
             x[i] = _ZERO if x[i] < _ZERO else x[i]
@@ -54,6 +56,15 @@ def activate(x: Any, code: Any, alpha: Any, beta: Any) -> None:
     elif code == c.TANH:
         for i in range(n):
             x[i] = f.tanh(x[i])
+
+
+_CALL = ACTIVATE.call
+
+
+@block
+def activate(x: Any, code: Any, alpha: Any, beta: Any) -> None:
+    """Apply the activation ``code`` (``codes.ACTIVATION``) to every element of ``x``, in place; list ACTIVATE in ``needs``."""
+    _CALL(x, x.shape[0], code, alpha, beta)
 
 
 @block

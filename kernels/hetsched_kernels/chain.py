@@ -16,7 +16,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from hetsched_kernels import codes as c
-from hetsched_kernels.activation import apply_unary
+from hetsched_kernels.activation import ACTIVATE, apply_unary
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.binary import combine_f32
 from hetsched_kernels.compilation import block, kernel
@@ -179,7 +179,7 @@ def _load(target: Any, address: Any, start: Any, inner: Any, period: Any) -> Non
         done += run
 
 
-@kernel
+@kernel(needs=(ACTIVATE,))
 def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scratch: OutF32) -> None:
     """out = the chain applied to the inputs.
 

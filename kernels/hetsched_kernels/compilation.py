@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import RLock
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numba import njit, types
@@ -93,16 +93,21 @@ def _dispatcher(function: Callable[..., Any], fast: frozenset[str], *, inline: b
     if inline:
         options["forceinline"] = True
     dispatcher = njit(**options)(function)
+    cached_in_sources(dispatcher, function)
+    return dispatcher
+
+
+def cached_in_sources(compiled: Any, function: Callable[..., Any]) -> None:
+    """Let numba keep the code of ``compiled`` in the folder of the sources of ``function``'s module."""
     with _lock:
         before = config.CACHE_DIR
         config.CACHE_DIR = _cache_folder(function.__module__.rpartition(".")[2])
         try:
-            dispatcher.enable_caching()
+            compiled.enable_caching()
         except RuntimeError:
             pass  # nowhere to write: compile again in every process
         finally:
             config.CACHE_DIR = before
-    return dispatcher
 
 
 def block(function: F | None = None, *, fast: frozenset[str] = CONTRACT, inline: bool = False) -> Any:
@@ -118,6 +123,13 @@ def block(function: F | None = None, *, fast: frozenset[str] = CONTRACT, inline:
     return _dispatcher(function, fast, inline=inline)
 
 
+class Installable(Protocol):
+    """Shared code that must be known to LLVM before a kernel that calls it (:class:`hetsched_kernels.external.External`)."""
+
+    def install(self) -> None:
+        """Make it known."""
+
+
 class Kernel:
     """An entry point: a callable that compiles the signature that it needs on first use.
 
@@ -126,11 +138,14 @@ class Kernel:
         signatures: one tuple of numba types per element type.
     """
 
-    def __init__(self, function: Callable[..., Any], fast: frozenset[str], elements: dict[str, Sequence[str]]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], fast: frozenset[str], needs: Sequence[Installable], elements: dict[str, Sequence[str]]
+    ) -> None:
         self.name = function.__name__
         self.python = function
         self.__doc__ = function.__doc__
         self._fast = fast
+        self._needs = tuple(needs)
         self._elements = elements
         self._names = [k for k in function.__annotations__ if k != "return"]
         self._annotations = [str(function.__annotations__[k]) for k in self._names]
@@ -157,6 +172,8 @@ class Kernel:
         names = [np.dtype(d).name for d in dtypes]
         signature = self.signature(*names)
         with _lock:
+            for need in self._needs:
+                need.install()
             if self._dispatcher is None:
                 self._dispatcher = _dispatcher(self.python, self._fast, inline=False)
             self._dispatcher.disable_compile(False)
@@ -190,14 +207,17 @@ class Kernel:
         return types.Array(letters.get(element) or _ELEMENTS[element], 1, "C", readonly=readonly)
 
 
-def kernel(function: Callable[..., Any] | None = None, *, fast: frozenset[str] = CONTRACT, **elements: Sequence[str]) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None, *, fast: frozenset[str] = CONTRACT, needs: Sequence[Installable] = (), **elements: Sequence[str]
+) -> Any:
     """Mark an entry point.
 
     Args:
         function: annotated with the words of :mod:`hetsched_kernels.arrays`.
         fast: the floating-point liberties that its arithmetic may take.
+        needs: the external functions that it calls, directly or through blocks.
         elements: for each letter used in the annotations (``T`` in ``InT``), the numpy names of the types it may stand for.
     """
     if function is None:
-        return lambda f: Kernel(f, fast, elements)
-    return cast(Any, Kernel(function, fast, elements))
+        return lambda f: Kernel(f, fast, needs, elements)
+    return cast(Any, Kernel(function, fast, needs, elements))

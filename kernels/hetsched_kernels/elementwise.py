@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hetsched_kernels import codes as c
-from hetsched_kernels.activation import apply_unary
+from hetsched_kernels.activation import ACTIVATE, apply_unary
 from hetsched_kernels.arrays import InBool, InF32, InT, OutBool, OutF32, OutT
 from hetsched_kernels.compilation import kernel
 
 _BLOCK = 2048
 
 
-@kernel
+@kernel(needs=(ACTIVATE,))
 def unary_f32(x: InF32, out: OutF32, code: int, alpha: float, beta: float) -> None:
     """out = f(x), f one of ``codes.UNARY``.
 

@@ -116,6 +116,5 @@ class Bus:
     def _fair(self, flows: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
         active = sorted({self.group[q] for q, _ in flows})
         demands = [d for _, d in flows]
-        caps = [max(self.caps[p], *(d for q, d in flows if self.group[q] == p), 0.0) for p in active]
-        total = max(self.limit(active), *demands)
-        return tuple(max_min_fair(demands, [active.index(self.group[q]) for q, _ in flows], caps, total))
+        groups = [active.index(self.group[q]) for q, _ in flows]
+        return tuple(max_min_fair(demands, groups, [self.caps[p] for p in active], self.limit(active)))

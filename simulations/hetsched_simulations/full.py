@@ -47,7 +47,8 @@ def run_full(
             if period_s is not None and (duration_s is not None or k < iterations):
                 yield env.timeout(max(next_arrival(times[-1], period_s) - times[-1], 0.0))
 
-    env.run(until=env.process(host()) if duration_s is None else duration_s)
+    submitting = env.process(host())
+    env.run(until=submitting if duration_s is None else duration_s)
     machine.settle()
     return times, latencies
 

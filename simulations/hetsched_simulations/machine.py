@@ -12,7 +12,7 @@ from simpy import Environment
 from simpy.events import Event
 
 from hetsched_simulations.bandwidth import Bus
-from hetsched_simulations.power import STALLED
+from hetsched_simulations.power import LAUNCHING
 from hetsched_simulations.workload import Work
 
 #: Called with ``(from_s, to_s)`` for every interval of constant rates, before anything changes.
@@ -134,7 +134,7 @@ class Machine:
         soonest = float("inf")
         for q, r in self._running.items():
             self.busy[q] = 1.0
-            self.activity[q] = STALLED if r.compute is None else 1.0
+            self.activity[q] = LAUNCHING if r.work.kind == "launch" else 1.0
             if r.traffic is not None:
                 rate = granted[q] / r.work.demand_bytes_s if r.work.demand_bytes_s > 0 else 1.0
                 r.traffic.set_rate(rate, now)

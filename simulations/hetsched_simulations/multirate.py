@@ -25,7 +25,7 @@ from hetsched_simulations.governors import Zone
 from hetsched_simulations.machine import Machine
 from hetsched_simulations.workload import Command
 
-MAX_STEP_S = 0.25
+MAX_STEP_S = 0.05
 """Longest step of the thermal loop: leakage is evaluated at its start."""
 
 

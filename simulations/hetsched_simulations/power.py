@@ -1,7 +1,8 @@
 """Power: dynamic, leakage, DRAM and the rest of the device, and which thermal node each of them heats.
 
-- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. Activity is 1 while the queue
-  computes and :data:`STALLED` while it only waits for memory, overhead or a launch.
+- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. Activity is 1 while the queue works
+  on an op or a transfer, computing or waiting for memory, as in the cost table's energy (the SoC files' ``dynamic_w`` come
+  from whole workloads, stalls included), and :data:`LAUNCHING` during a launch.
 - Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k)`` per cluster that the plan uses; the others are
   power-gated and draw their ``idle_w``.
 - DRAM: ``energy_j_per_byte`` times the bytes that move.
@@ -19,8 +20,8 @@ from hetsched.costs import FloatArray
 from hetsched.soc import SoC
 from hetsched_simulations.clocks import Clusters, Points
 
-STALLED = 0.5
-"""Activity while stalled: clock tree, caches and spinning go on. Estimated; cores in a memory stall draw 40-60 % of full power."""
+LAUNCHING = 0.5
+"""Activity while a launch is prepared: clock tree and caches go on, the arithmetic units rest. Estimated."""
 
 
 @dataclass(frozen=True, eq=False)

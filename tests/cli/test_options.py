@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hetsched.cli import options
 from hetsched.errors import OptionError
 
-
 DURATIONS = [("10min", 600.0), ("90s", 90.0), ("250ms", 0.25), ("1.5", 1.5), ("2h", 7200.0), ("1e-3 s", 1e-3)]
 
 

@@ -93,3 +93,52 @@ def _chain(*types: str, width: int = 8) -> Graph:
 def chain() -> Callable[..., Graph]:
     """A chain of unary ops ``op0, op1, …`` on ``[width]`` floats, from ``x`` to the last ``t<i>``."""
     return _chain
+
+
+@pytest.fixture(scope="session")
+def against_ort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Any, Any]]:
+    """Run ONNX nodes through loader, lowering and workers, and with ONNX Runtime.
+
+    ``against_ort(nodes, feeds, constants={}, precision="f32", passes=False)`` returns ``(ours, theirs)``, arrays by output
+    name; ``nodes`` is a list of ``(type, inputs, outputs, attributes)`` and the last node's outputs are the graph's.
+    """
+    import numpy as np
+    import onnx
+    from onnx import helper, numpy_helper
+
+    from hetsched.frontends import load
+    from hetsched.runtime import compile as compile_plan
+
+    folder = tmp_path_factory.mktemp("nodes")
+    count = iter(range(1_000_000))
+
+    def run(
+        nodes: list[Any], feeds: dict[str, Any], constants: dict[str, Any] | None = None, precision: str = "f32", passes: bool = False
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        import onnxruntime as ort
+
+        protos = [helper.make_node(t, i, o, name=f"n{k}", **a) for k, (t, i, o, a) in enumerate(nodes)]
+        inputs = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()]
+        outputs = [onnx.ValueInfoProto(name=o) for o in nodes[-1][2]]
+        values = [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
+        graph = helper.make_graph(protos, "nodes", inputs, outputs, values)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        path = folder / f"m{next(count)}.onnx"
+        onnx.save(model, path)
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        names = [o.name for o in session.get_outputs()]
+        theirs = dict(zip(names, session.run(names, feeds), strict=True))
+        loaded = load(path)
+        if passes:
+            from hetsched.passes import standard
+
+            loaded = standard(loaded)
+        place = (lambda i: precision) if isinstance(precision, str) else precision
+        with compile_plan(loaded, hand_plan(loaded, precision=place)) as executable:
+            ours = executable.run(feeds).outputs
+        path.unlink()
+        return ours, theirs
+
+    return run

@@ -20,7 +20,9 @@ def figure(value: float) -> dict[str, Any]:
     return {"value": value, "estimated": "test"}
 
 
-def cluster(name: str, points: Sequence[tuple[float, float]], dynamic: float, leakage: float, cores: tuple[int, ...] = ()) -> dict[str, Any]:
+def cluster(
+    name: str, points: Sequence[tuple[float, float]], dynamic: float, leakage: float, cores: tuple[int, ...] = ()
+) -> dict[str, Any]:
     return {
         "name": name,
         "cores": cores,
@@ -42,8 +44,11 @@ def make_soc(
     trip_c: float = 60.0,
     polling_s: float = 0.1,
     scale: float = 1.0,
+    skin: bool = False,
 ) -> SoC:
-    """A CPU, a GPU and an NPU over a package and a case; ``scale`` shrinks the heat capacities."""
+    """A CPU, a GPU and an NPU over a package and a case; ``scale`` multiplies the heat capacities of package and case.
+
+    Each processor has a trip of its own, or, with ``skin``, the package has one that cools them all."""
     names = ("cpu", "gpu", "npu")
     processors = [
         {
@@ -58,7 +63,7 @@ def make_soc(
         }
         for n, b, w in zip(names, bandwidths, (4.0, 3.0, 2.0), strict=True)
     ]
-    nodes = [{"name": n, "capacity_j_per_k": figure(0.05 * scale), "processors": [n]} for n in names]
+    nodes = [{"name": n, "capacity_j_per_k": figure(0.05), "processors": [n]} for n in names]
     nodes += [{"name": "package", "capacity_j_per_k": figure(5.0 * scale)}, {"name": "case", "capacity_j_per_k": figure(100.0 * scale)}]
     resistances = [{"between": [n, "package"], "k_per_w": figure(4.0)} for n in names]
     resistances += [{"between": ["package", "case"], "k_per_w": figure(5.0)}, {"between": ["case", "ambient"], "k_per_w": figure(4.5)}]
@@ -72,6 +77,8 @@ def make_soc(
         }
         for n in names
     ]
+    if skin:
+        trips = [{**trips[0], "node": "package", "processors": list(names)}]
     return SoC.model_validate(
         {
             "id": "test-soc",

@@ -1,0 +1,70 @@
+"""From operators to kernel calls: one function per operator type, in a file per family. Importing this imports numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hetsched.graph import Op
+from hetsched.runtime.delegates.base import SegmentJob
+from hetsched.runtime.lower import (
+    chain, convolution, elementwise, indexing, matrix, movement, quantization, reduction, resize, softmax,
+)  # fmt: skip
+from hetsched.runtime.lower.lowering import Lowering
+
+_UNARY = (
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal",
+    "Relu", "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Sqrt", "Tanh",
+)  # fmt: skip
+
+LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
+    **dict.fromkeys(("Conv", "FusedConv"), convolution.convolution),
+    **dict.fromkeys(("ConvTranspose", "FusedConvTranspose"), convolution.transposed_convolution),
+    **dict.fromkeys(("MatMul", "FusedMatMul"), matrix.matmul),
+    **dict.fromkeys(("Gemm", "FusedGemm"), matrix.general_matrix_product),
+    **dict.fromkeys(_UNARY, elementwise.unary),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod", "PRelu"), elementwise.arithmetic),
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), elementwise.comparison),
+    **dict.fromkeys(("And", "Or", "Xor"), elementwise.logic),
+    "Not": elementwise.negation,
+    "Clip": elementwise.clip,
+    "Where": elementwise.selection,
+    "Cast": elementwise.conversion,
+    "FusedElementwise": chain.fused_elementwise,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), movement.copy),
+    "Transpose": movement.transpose,
+    "Slice": movement.cut,
+    "Concat": movement.concatenate,
+    "Split": movement.split,
+    "Expand": movement.expand,
+    "Tile": movement.tile,
+    "Pad": movement.pad,
+    "DepthToSpace": movement.depth_to_space,
+    "SpaceToDepth": movement.space_to_depth,
+    "Gather": indexing.gather,
+    "GatherElements": indexing.gather_elements,
+    **dict.fromkeys(("ArgMax", "ArgMin"), indexing.extremum_index),
+    "BatchNormalization": reduction.batch_normalization,
+    "LayerNormalization": reduction.layer_normalization,
+    "InstanceNormalization": reduction.instance_normalization,
+    **dict.fromkeys(("Softmax", "FusedSoftmax"), softmax.softmax),
+    "LogSoftmax": softmax.log_softmax,
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"),
+        reduction.reduction,
+    ),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), reduction.global_pool),
+    **dict.fromkeys(("MaxPool", "AveragePool"), reduction.pooling),
+    "Resize": resize.resize,
+    "QuantizeLinear": quantization.quantize_linear,
+    "DequantizeLinear": quantization.dequantize_linear,
+}
+
+
+def lower(op: Op, job: SegmentJob) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
+    """The kernel calls that run ``op``, with prepared arguments. ``supported`` must have said yes."""
+    steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+    lowering = Lowering(op, job, steps)
+    LOWERINGS[op.type](lowering)
+    lowering.finish()
+    return steps

@@ -1,0 +1,40 @@
+"""``auto``: every cheap solver, then ``ilp`` within the budget; the finalists are ranked by whoever knows best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hetsched.errors import HetschedError
+from hetsched.partition.ilp import Ilp, cheap_solutions
+from hetsched.partition.problem import Budget, Problem, Solution
+from hetsched.partition.rules import Rules
+from hetsched.partition.timing import Costs, figures, value
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Never worse, by the evaluator it used, than any other solver on the same problem: their answers are finalists.
+
+    ``evaluate`` ranks the finalists (None: the problem's own objective).
+    """
+
+    evaluate: Callable[[Solution], float] | None = None
+
+    def solve(self, problem: Problem, budget: Budget) -> Solution:
+        """Place every op."""
+        c = Costs(problem.table)
+        cheap = list(cheap_solutions(problem, budget))
+        try:
+            cheap.append(Rules().solve(problem, budget))
+        except HetschedError:
+            pass
+        strong = Ilp(tuple(cheap)).solve(problem, budget)
+        finalists = [strong, *cheap]
+        if problem.max_segments is not None:
+            finalists = [s for s in finalists if value(problem, figures(c, s.order, s.alternative)) < float("inf")] or finalists
+        rank = self.evaluate or (lambda s: s.objective)
+        best = min(finalists, key=rank)
+        status = strong.status if best is strong else "optimal" if strong.bound >= best.objective * (1 - 1e-9) else "feasible"
+        notes = () if best is strong else (f"the placement of {best.solver} was ranked first",)
+        return replace(best, solver="auto", bound=min(strong.bound, best.objective), status=status, notes=(*best.notes, *notes))

@@ -1,0 +1,122 @@
+"""``ilp``: CP-SAT over placements and orders, warm-started, with a proven bound.
+
+Small graphs get the whole slot model: exact. Larger ones are improved a neighbourhood at a time (a few consecutive
+segments are freed, the rest stays), every answer timed again by the segment rule; their bound is that of
+:mod:`hetsched.partition.bounds` and :mod:`hetsched.partition.relaxation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hetsched.errors import InfeasibleError
+from hetsched.partition.bounds import lower_bound
+from hetsched.partition.frontier_dp import FrontierDP
+from hetsched.partition.heft import Heft
+from hetsched.partition.problem import Budget, Problem, Solution, Solver
+from hetsched.partition.search import LocalSearch, as_solution
+from hetsched.partition.single import SingleQueue
+from hetsched.partition.timing import Costs, figures, value
+from hetsched.partition.vendor import Vendor
+
+EXACT_OPS = 9
+"""Graphs of at most this many ops are given to the whole slot model."""
+TOLERANCE = 0.01
+"""Larger graphs are searched until the proven gap is at most this."""
+RESOLUTION = 1e-5
+"""The slot model rounds times; closer than this is proven equal."""
+LOCAL_EVALUATIONS = 3000
+
+
+@dataclass(frozen=True)
+class Ilp:
+    """CP-SAT from the best of ``seeds`` (default: the single queues, ``vendor``, ``heft`` and ``frontier-dp``)."""
+
+    seeds: tuple[Solution, ...] = field(default=(), repr=False)
+
+    def solve(self, problem: Problem, budget: Budget) -> Solution:
+        """Place every op.
+
+        Raises:
+            InfeasibleError: no plan respects the limit on segments.
+        """
+        c = Costs(problem.table)
+        seeds = self.seeds or cheap_solutions(problem, budget)
+        best = min(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
+        bound = max([lower_bound(c, problem.objective), *(s.bound for s in seeds)])
+        budget.report("seeds", best.objective, bound)
+        best = _descend(problem, c, best, seeds, budget, bound)
+        budget.report("local search", best.objective, bound)
+        if c.n <= EXACT_OPS and problem.objective != "edp":
+            best, bound = self._exact(problem, c, best, bound, budget)
+        elif best.objective > bound * (1 + TOLERANCE):
+            best, bound = _improve(problem, c, best, bound, budget)
+        bound = min(bound, best.objective)
+        budget.report("ilp", best.objective, bound)
+        return replace(best, solver="ilp", bound=bound, status="optimal" if bound >= best.objective * (1 - 1e-9) else "feasible", causes=())
+
+    def _exact(self, problem: Problem, c: Costs, best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+        """The whole slot model."""
+        from hetsched.partition.slots import SlotModel
+
+        if best.objective <= bound * (1 + 1e-9):
+            return best, bound
+        slots = min(c.n, problem.max_segments or c.n)
+        start = value(problem, figures(c, best.order, best.alternative))
+        feasible = start < float("inf")
+        incumbent = start if feasible else best.objective * 100
+        model = SlotModel(c, problem.objective, slots, incumbent)
+        if feasible:
+            model.hint(best.order, best.alternative)
+        answer = model.solve(budget, budget.units)
+        if answer.placed is None:
+            if not feasible and answer.proven:
+                raise InfeasibleError(f"no plan has at most {problem.max_segments} segments")
+            return best, bound
+        found = as_solution(problem, "ilp", *answer.placed)
+        best = found if not feasible or found.objective < best.objective else best
+        bound = max(bound, answer.bound)
+        if answer.proven and bound >= best.objective * (1 - RESOLUTION):
+            bound = best.objective
+        return best, bound
+
+
+def cheap_solutions(problem: Problem, budget: Budget) -> tuple[Solution, ...]:
+    """What the fast solvers answer; those that cannot place some op are left out."""
+    found: list[Solution] = []
+    solvers: list[Solver] = [SingleQueue(q.name) for q in problem.table.queues]
+    for solver in (*solvers, Vendor(), Heft(), FrontierDP()):
+        try:
+            found.append(solver.solve(problem, budget))
+        except InfeasibleError:
+            continue
+    return tuple(found)
+
+
+def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solution], budget: Budget, bound: float) -> Solution:
+    """Local search from the three best seeds, unless the best is within the tolerance of the bound already."""
+    small = c.n <= EXACT_OPS
+    if best.objective <= bound * (1 + (1e-9 if small else TOLERANCE)):
+        return best
+    search = LocalSearch(problem, c, budget)
+    ranked = sorted(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
+    current = value(problem, figures(c, best.order, best.alternative))
+    limit = max(200, min(LOCAL_EVALUATIONS, int(budget.units * 40_000 / c.n)))
+    for seed in ranked[:3]:
+        order, alternative, got = search.improve(seed.order, seed.alternative, limit, bound * (1 + 1e-12))
+        if got < current:
+            best, current = as_solution(problem, "ilp", order, alternative), got
+    return best
+
+
+def _improve(problem: Problem, c: Costs, best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+    """Tighten the bound and search neighbourhoods of the incumbent, in turn."""
+    from hetsched.partition.neighbourhoods import improve_by_neighbourhoods
+    from hetsched.partition.relaxation import tighten
+
+    if problem.objective == "latency":
+        bound = max(bound, tighten(c, best.objective, budget, budget.units * 0.4))
+    if best.objective > bound * (1 + TOLERANCE) and problem.objective != "edp":
+        best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.units * 0.6)
+    return best, bound

@@ -1,0 +1,169 @@
+"""Copies between strided views: transpose, slice, expand, concatenate, split, tile, the interior of a pad.
+
+Elements are moved by their size, so pass unsigned views (``x.view(np.uint32)`` for float32).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hetsched_kernels import codes as c
+from hetsched_kernels.arrays import InI64, InT, OutT
+from hetsched_kernels.compilation import block, kernel
+
+_TILE = 16
+_SIZES = ("uint32", "uint8", "uint64", "uint16")
+
+
+@block
+def _merge(shape: Any, src_strides: Any, dst_strides: Any, merged: Any) -> Any:
+    """Drop dimensions of 1 and join neighbours that step alike; fills merged [3, rank] and returns the rank left (≥ 1)."""
+    rank = 0
+    for axis in range(shape.shape[0]):
+        if shape[axis] == 1:
+            continue
+        joins = rank > 0 and merged[1, rank - 1] == src_strides[axis] * shape[axis] and merged[2, rank - 1] == dst_strides[axis] * shape[axis]
+        if joins:
+            merged[0, rank - 1] *= shape[axis]
+        else:
+            merged[0, rank] = shape[axis]
+            rank += 1
+        merged[1, rank - 1] = src_strides[axis]
+        merged[2, rank - 1] = dst_strides[axis]
+    if rank == 0:
+        merged[0, 0], merged[1, 0], merged[2, 0] = 1, 1, 1
+        rank = 1
+    return rank
+
+
+@block
+def _copy_run(src: Any, so: Any, ss: Any, dst: Any, do: Any, ds: Any, n: Any) -> None:
+    """One dimension."""
+    if ss == 1 and ds == 1:
+        source, target = src[so : so + n], dst[do : do + n]
+        for i in range(n):
+            target[i] = source[i]
+    elif ss == 0 and ds == 1:
+        value = src[so]
+        target = dst[do : do + n]
+        for i in range(n):
+            target[i] = value
+    else:
+        for i in range(n):
+            dst[do + i * ds] = src[so + i * ss]
+
+
+@block
+def _copy_plane(src: Any, so: Any, sr: Any, sc: Any, dst: Any, do: Any, dr: Any, dc: Any, rows: Any, cols: Any) -> None:
+    """Two dimensions whose fast directions differ: tile by tile, so that both sides stay in cache."""
+    for r0 in range(0, rows, _TILE):
+        r1 = min(r0 + _TILE, rows)
+        for c0 in range(0, cols, _TILE):
+            c1 = min(c0 + _TILE, cols)
+            for r in range(r0, r1):
+                for k in range(c0, c1):
+                    dst[do + r * dr + k * dc] = src[so + r * sr + k * sc]
+
+
+@kernel(T=_SIZES)
+def copy_strided(src: InT, src_offset: int, src_strides: InI64, dst: OutT, dst_offset: int, dst_strides: InI64, shape: InI64) -> None:
+    """dst[dst_offset + Σ i·dst_strides] = src[src_offset + Σ i·src_strides] for every index of ``shape``.
+
+    Args:
+        src: flat source (unsigned view of the element's size).
+        src_offset: element where index 0 lies.
+        src_strides: int64 [rank] element strides; 0 repeats, negative reverses.
+        dst: flat destination, not overlapping the source.
+        dst_offset: the same for the destination.
+        dst_strides: the same for the destination.
+        shape: int64 [rank]; rank 0 copies one element.
+    """
+    merged = np.empty((3, shape.shape[0] + 1), np.int64)
+    rank = _merge(shape, src_strides, dst_strides, merged)
+    total = 1
+    for axis in range(rank):
+        total *= merged[0, axis]
+    if total == 0:
+        return
+    last = rank - 1
+    other = -1
+    if merged[1, last] != 1 and merged[1, last] != 0:
+        for axis in range(last):
+            if merged[1, axis] == 1:
+                other = axis
+    index = np.zeros(rank, np.int64)
+    so, do = src_offset, dst_offset
+    n = merged[0, last]
+    outer = total // n if other < 0 else total // (n * merged[0, other])
+    for _ in range(outer):
+        if other < 0:
+            _copy_run(src, so, merged[1, last], dst, do, merged[2, last], n)
+        else:
+            _copy_plane(src, so, 1, merged[1, last], dst, do, merged[2, other], merged[2, last], merged[0, other], n)
+        axis = last - 1
+        while axis >= 0:
+            if axis != other:
+                index[axis] += 1
+                so += merged[1, axis]
+                do += merged[2, axis]
+                if index[axis] < merged[0, axis]:
+                    break
+                so -= merged[1, axis] * merged[0, axis]
+                do -= merged[2, axis] * merged[0, axis]
+                index[axis] = 0
+            axis -= 1
+
+
+@kernel(T=_SIZES)
+def fill(dst: OutT, value: InT) -> None:
+    """dst[:] = value[0]."""
+    v = value[0]
+    for i in range(dst.shape[0]):
+        dst[i] = v
+
+
+@block
+def _reflected(i: Any, size: Any, mode: Any) -> Any:
+    """The source index for position ``i`` outside or inside [0, size)."""
+    if mode == c.EDGE or size == 1:
+        return min(max(i, 0), size - 1)
+    if mode == c.WRAP:
+        return i % size
+    period = 2 * (size - 1)
+    i = i % period
+    return period - i if i >= size else i
+
+
+@kernel(T=_SIZES)
+def pad_index(src: InT, dst: OutT, shape: InI64, begins: InI64, out_shape: InI64, mode: int) -> None:
+    """Pad by repeating the tensor's own elements.
+
+    Args:
+        src: contiguous input of ``shape``.
+        dst: contiguous output of ``out_shape``.
+        shape: int64 [rank], rank ≥ 1, no zero.
+        begins: int64 [rank], elements added (negative: removed) before each dimension.
+        out_shape: int64 [rank].
+        mode: ``codes.REFLECT``, ``codes.EDGE`` or ``codes.WRAP``.
+    """
+    rank = shape.shape[0]
+    index = np.zeros(rank, np.int64)
+    inner = out_shape[rank - 1]
+    rows = 1
+    for axis in range(rank - 1):
+        rows *= out_shape[axis]
+    for row in range(rows):
+        base = 0
+        for axis in range(rank - 1):
+            base = (base + _reflected(index[axis] - begins[axis], shape[axis], mode)) * shape[axis + 1]
+        for i in range(inner):
+            dst[row * inner + i] = src[base + _reflected(i - begins[rank - 1], shape[rank - 1], mode)]
+        axis = rank - 2
+        while axis >= 0:
+            index[axis] += 1
+            if index[axis] < out_shape[axis]:
+                break
+            index[axis] = 0
+            axis -= 1

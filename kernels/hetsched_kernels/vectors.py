@@ -1,0 +1,106 @@
+"""Vectors in LLVM IR: the few operations that microkernels are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from hetsched_kernels.target import target
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+F32 = ir.FloatType()
+
+
+def vector(element: Any, lanes: int) -> Any:
+    """The type <lanes x element>."""
+    return ir.VectorType(element, lanes)
+
+
+def index(value: int) -> Any:
+    """An int64 constant."""
+    return ir.Constant(I64, value)
+
+
+def splat(builder: Any, scalar: Any, lanes: int) -> Any:
+    """The scalar in every lane."""
+    kind = ir.VectorType(scalar.type, lanes)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(I32, 0))
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def constant(kind: Any, value: float) -> Any:
+    """A constant in every lane of a vector type."""
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def load(builder: Any, pointer: Any, kind: Any, align: int) -> Any:
+    """Load a value of type ``kind``; unaligned unless ``align`` says more (wrong alignment faults)."""
+    return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=align)
+
+
+def store(builder: Any, value: Any, pointer: Any, align: int) -> None:
+    """Store a value."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=align)
+
+
+def call(builder: Any, name: str, result: Any, args: Sequence[Any]) -> Any:
+    """Call an LLVM intrinsic by its full name."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [a.type for a in args]), name)
+    return builder.call(function, args)
+
+
+def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    """a·b + c, fused where the target fuses."""
+    return call(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, [a, b, c])
+
+
+def dot4(builder: Any, acc: Any, unsigned: Any, signed: Any) -> Any:
+    """acc[i] + Σ of four products u8·s8 per 32-bit lane, exact (no saturation) on every target.
+
+    Args:
+        builder: IR builder.
+        acc: <lanes x i32>.
+        unsigned: <lanes x i32>, each lane four u8.
+        signed: <lanes x i32>, each lane four s8.
+    """
+    lanes = acc.type.count
+    if target().vnni and lanes == 16:
+        operands = [unsigned, signed]
+        if target().byte_operands:
+            operands = [builder.bitcast(v, vector(I8, 64)) for v in operands]
+        return call(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, [acc, *operands])
+    if target().x86:
+        return _dot4_pairs(builder, acc, unsigned, signed)
+    return _dot4_words(builder, acc, unsigned, signed)
+
+
+_PAIR_SUMS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def _dot4_pairs(builder: Any, acc: Any, unsigned: Any, signed: Any) -> Any:
+    """Even and odd bytes as 16-bit words, each pair multiplied and added by ``pmaddwd``."""
+    lanes = acc.type.count
+    words = vector(I16, 2 * lanes)
+    eight = constant(words, 8)
+    u, s = builder.bitcast(unsigned, words), builder.bitcast(signed, words)
+    pairs = [
+        (builder.and_(u, constant(words, 255)), builder.ashr(builder.shl(s, eight), eight)),
+        (builder.lshr(u, eight), builder.ashr(s, eight)),
+    ]
+    for a, b in pairs:
+        acc = builder.add(acc, call(builder, _PAIR_SUMS[lanes], acc.type, [a, b]))
+    return acc
+
+
+def _dot4_words(builder: Any, acc: Any, unsigned: Any, signed: Any) -> Any:
+    """Plain 32-bit arithmetic: works everywhere."""
+    kind = acc.type
+    for byte in range(4):
+        u = builder.and_(builder.lshr(unsigned, constant(kind, 8 * byte)), constant(kind, 255))
+        s = builder.ashr(builder.shl(signed, constant(kind, 24 - 8 * byte)), constant(kind, 24))
+        acc = builder.add(acc, builder.mul(u, s))
+    return acc

@@ -1,0 +1,162 @@
+"""The roofline against hand-computed figures, and that it is monotone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched.graph import Graph
+from hetsched.soc import SoC
+from hetsched.soc_files import load_soc, validate_soc
+from hetsched_cost_models import build_table
+from hetsched_cost_models.roofline import Storage, padding, queue_cores, queue_rates, roofline, spill
+from hetsched_cost_models.work import Work
+
+FLOAT = Storage(4.0, 1.0, 4.0, 1.0)
+
+
+def _work(
+    macs: float = 0.0, elems: float = 0.0, weights: float = 0.0, cls: int = 2, kind: int = 11, m: float = 64, n: float = 64, k: float = 64
+) -> Work:
+    one = np.ones(1)
+    zero = np.zeros(1)
+    return Work(
+        macs * one,
+        np.array([cls]),
+        np.array([kind]),
+        m * one,
+        n * one,
+        k * one,
+        elems * one,
+        zero,
+        zero,
+        weights * one,
+        zero,
+        zero,
+        zero,
+        (),
+    )
+
+
+def _seconds(work: Work, soc: SoC, queue: str = "npu", precision: str = "f16") -> float:
+    rates = queue_rates(soc, soc.queues[queue])
+    cost = roofline(work, rates, precision, Storage(2.0, 2.0, 2.0, 2.0))
+    return float(cost.overhead_s[0] + max(cost.compute_s[0], cost.dram_bytes[0] / rates.bandwidth_bytes_s))
+
+
+def test_conv_by_hand(graph_of: Callable[..., Graph], soc: SoC) -> None:
+    """A 3x3 convolution, 16 -> 32 channels on 32x32, on each queue."""
+    g = graph_of([("Conv", ["x", "w"], ["y"])], {"x": (1, 16, 34, 34), "w": (32, 16, 3, 3), "y": (1, 32, 32, 32)}, constants=("w",))
+    t = build_table(g, soc)
+    macs, x, w, y = 32 * 32 * 32 * 16 * 9, 16 * 34 * 34, 32 * 16 * 9, 32 * 32 * 32
+    assert t.macs.tolist() == [macs] * len(t.macs)
+    alt = {t.queues[q].name: a for a, q in enumerate(t.alt_queue.tolist())}
+    # CPU queue of 2 of 4 cores: half of 100 GFLOP/s at utilisation 0.5; vector rate halves too; weights fit the caches.
+    activations = 4 * (x + y)
+    cpu = 2 * macs / (50e9 * 0.5) + activations / 50e9
+    assert t.compute_s[alt["cpu:0"]] == pytest.approx(cpu, rel=1e-12)
+    ratio = activations / 1e6
+    resident = (4 * w / 1e6) ** 4
+    assert t.weight_bytes[alt["cpu:0"]] == pytest.approx(4 * w * resident / (1 + resident), rel=1e-12)
+    assert t.dram_bytes[alt["cpu:0"]] - t.weight_bytes[alt["cpu:0"]] == pytest.approx(activations * ratio**4 / (1 + ratio**4), rel=1e-12)
+    # NPU in fp16: 2000 GFLOP/s at 0.5, weights streamed by the family's share.
+    npu = 2 * macs / (2000e9 * 0.5) + 2 * (x + y) / 100e9
+    assert t.compute_s[alt["npu"]] == pytest.approx(npu, rel=1e-12)
+    assert t.weight_bytes[alt["npu"]] == pytest.approx(0.61 * 2 * w, rel=1e-12)
+    assert t.overhead_s[alt["npu"]] == 1e-6
+    assert t.alt_precision[alt["npu"]] == "f16"
+    # Energy: active power times time, and DRAM.
+    for a in range(len(t.alt_queue)):
+        watts = 1.0 if t.queues[t.alt_queue[a]].kind == "cpu" else 2.0
+        assert t.energy_j[a] == pytest.approx(watts * t.time_s[a] + 1e-11 * t.dram_bytes[a], rel=1e-12)
+
+
+def test_integers_use_the_integer_peak(soc: SoC) -> None:
+    work = _work(macs=1e9)
+    assert _seconds(work, soc, precision="f16") - 1e-6 == pytest.approx(4 * (_seconds(work, soc, precision="w8a8") - 1e-6), rel=1e-9)
+
+
+def test_views_are_free_on_the_cpu_and_cost_a_dispatch_elsewhere(soc: SoC) -> None:
+    view = _work(elems=1e6, cls=0, kind=0)
+    assert _seconds(view, soc, "cpu:0", "f32") == 0.0
+    assert _seconds(view, soc, "npu") == 1e-6
+
+
+def test_spill_is_zero_when_small_and_one_when_large() -> None:
+    s = spill(np.array([0.0, 0.1, 1.0, 10.0, 1e30]))
+    assert s[0] == 0.0
+    assert s[1] < 1e-3
+    assert s[2] == 0.5
+    assert s[3] > 0.999
+    assert s[4] == pytest.approx(1.0)
+    assert np.isfinite(s).all()
+
+
+def test_padding() -> None:
+    work = _work(macs=1.0, m=10, n=33, k=64)
+    assert padding(work, (1, 32, 32))[0] == pytest.approx(64 / 33)
+    assert padding(work, (1, 1, 1))[0] == 1.0
+    assert padding(_work(macs=0.0, n=1), (1, 32, 1))[0] == 1.0
+
+
+def test_queue_cores() -> None:
+    assert queue_cores("cpu:2-4,7") == ("cpu", (2, 3, 4, 7))
+    assert queue_cores("gpu") == ("gpu", ())
+
+
+sizes = st.floats(0, 1e10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    macs=sizes,
+    elems=sizes,
+    weights=sizes,
+    more=st.tuples(sizes, sizes, sizes),
+    precision=st.sampled_from(["f16", "w8a8"]),
+    kind=st.integers(1, 11),
+)
+def test_more_work_is_never_cheaper(
+    macs: float, elems: float, weights: float, more: tuple[float, float, float], precision: str, kind: int
+) -> None:
+    soc = load_soc("snapdragon-8-gen-3")
+    small = _seconds(_work(macs, elems, weights, kind=kind), soc, "npu", precision)
+    large = _seconds(_work(macs + more[0], elems + more[1], weights + more[2], kind=kind), soc, "npu", precision)
+    assert large >= small * (1 - 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    m=st.integers(1, 500),
+    n=st.integers(1, 500),
+    k=st.integers(1, 500),
+    grow=st.tuples(*[st.integers(0, 50)] * 3),
+    align=st.tuples(*[st.integers(1, 64)] * 3),
+)
+def test_padded_work_grows_with_every_dimension(m: int, n: int, k: int, grow: tuple[int, int, int], align: tuple[int, int, int]) -> None:
+    def padded(m: int, n: int, k: int) -> float:
+        return m * n * k * float(padding(_work(macs=m * n * k, m=m, n=n, k=k), align)[0])
+
+    assert padded(m, n, k) >= m * n * k * (1 - 1e-12)
+    assert padded(m + grow[0], n + grow[1], k + grow[2]) >= padded(m, n, k) * (1 - 1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    macs=sizes, elems=sizes, weights=sizes, factor=st.floats(1.0, 10.0),
+    field=st.sampled_from(["peak", "bandwidth_bytes_s", "vector_bytes_s", "onchip_bytes"]),
+)  # fmt: skip
+def test_a_faster_processor_is_never_slower(macs: float, elems: float, weights: float, factor: float, field: str) -> None:
+    base = load_soc("snapdragon-8-gen-3")
+    raw: dict[str, Any] = base.model_dump(mode="json")
+    npu = next(p for p in raw["processors"] if p["name"] == "npu")
+    figures = npu["clusters"][0]["peak_ops_s"].values() if field == "peak" else [npu[field]]
+    for figure in figures:
+        figure["value"] *= factor
+    work = _work(macs, elems, weights)
+    assert _seconds(work, validate_soc(raw, "faster")) <= _seconds(work, base) * (1 + 1e-12)

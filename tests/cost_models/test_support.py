@@ -1,0 +1,123 @@
+"""Who runs what, and the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hetsched.graph import DType, Graph, Op
+from hetsched_cost_models.parameters import support_table_name
+from hetsched_cost_models.support import support_table
+
+TABLES = ("hexagon-qnn", "hexagon-litert", "apu-litert", "gpu-litert", "ane-coreml")
+
+
+def _one(graph_of: Callable[..., Graph], op_type: str, shape: tuple[int, ...] = (1, 8, 4, 4), **attrs: object) -> Graph:
+    return graph_of([(op_type, ["x"], ["y"], attrs)], {"x": shape, "y": shape})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_well_formed(name: str) -> None:
+    table = support_table(name)
+    assert table.title and "#" not in table.title
+    assert len(table.rules) > 10
+    assert table.everywhere
+    assert table.rules["Conv"].f16
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "runtime", "expected"),
+    [
+        ("hexagon", "default", "hexagon-qnn"),
+        ("hexagon", "litert", "hexagon-litert"),
+        ("hexagon", "ort", "hexagon-qnn"),
+        ("apu", "neuropilot", "apu-litert"),
+        ("mali", "default", "gpu-litert"),
+        ("ane", "coreml", "ane-coreml"),
+        (None, "default", None),
+    ],
+)
+def test_runtime_picks_the_table(accelerator: str | None, runtime: str, expected: str | None) -> None:
+    assert support_table_name(accelerator, runtime) == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "op_type", "precision", "reason"),
+    [
+        ("hexagon-qnn", "Relu", "f16", None),
+        ("hexagon-qnn", "Softmax", "w8a8", None),
+        ("hexagon-qnn", "LpPool", "w8a8", "only in float.*QDQ not supported"),
+        ("hexagon-qnn", "ConvInteger", "f16", "only in integers"),
+        ("hexagon-qnn", "Loop", "f16", "control flow not supported"),
+        ("hexagon-qnn", "NoSuchOp", "f16", "NoSuchOp is not in the operator list of Qualcomm HTP"),
+        ("apu-litert", "Clip", "w8a8", None),  # as Min and Max
+        ("apu-litert", "Erf", "f16", None),  # as Tanh, Mul, Add
+        ("apu-litert", "Sin", "f16", "Sin is not in the operator list of MediaTek APU"),
+        ("apu-litert", "CumSum", "f16", "not in the operator list"),
+        ("gpu-litert", "Relu", "w8a8", "only in float"),
+        ("gpu-litert", "HardSigmoid", "f16", None),
+        ("ane-coreml", "LSTM", "f16", "RNN layers fall back"),
+        ("ane-coreml", "AnythingElse", "f16", None),
+    ],
+)
+def test_listed_or_not(graph_of: Callable[..., Graph], table: str, op_type: str, precision: str, reason: str | None) -> None:
+    g = _one(graph_of, op_type)
+    got = support_table(table).refusal(g, g.ops[0], precision)
+    if reason is None:
+        assert got is None
+    else:
+        assert got is not None
+        import re
+
+        assert re.search(reason, got), got
+
+
+def test_conditions(graph_of: Callable[..., Graph]) -> None:
+    ane = support_table("ane-coreml")
+    wide = _one(graph_of, "MaxPool", kernel_shape=(14, 14))
+    assert "kernel is 14" in (ane.refusal(wide, wide.ops[0], "f16") or "")
+    fine = _one(graph_of, "MaxPool", kernel_shape=(3, 3), strides=(2, 2))
+    assert ane.refusal(fine, fine.ops[0], "f16") is None
+    dilated = graph_of(
+        [("Conv", ["x", "w"], ["y"], {"dilations": (2, 2)})], {"x": (1, 4, 9, 9), "w": (4, 4, 3, 3), "y": (1, 4, 5, 5)}, constants=("w",)
+    )
+    assert "dilated" in (ane.refusal(dilated, dilated.ops[0], "f16") or "")
+    up = graph_of([("Resize", ["x"], ["y"])], {"x": (1, 4, 5, 5), "y": (1, 4, 20, 20)})
+    assert "scale is 4" in (ane.refusal(up, up.ops[0], "f16") or "")
+
+
+def test_rank_limits(graph_of: Callable[..., Graph]) -> None:
+    g = _one(graph_of, "Add", shape=(1, 2, 3, 4, 5))
+    assert "at most 4 dimensions (rank is 5)" in (support_table("gpu-litert").refusal(g, g.ops[0], "f16") or "")
+    assert support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") is None
+
+
+def test_64_bit_integers_stay_on_the_cpu(graph_of: Callable[..., Graph]) -> None:
+    g = graph_of([("Add", ["a", "b"], ["y"])], {"a": (4,), "b": (4,), "y": (4,)}, dtypes=dict.fromkeys("aby", DType.I64))
+    assert "'y' holds i64" in (support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") or "")
+    g = graph_of(
+        [("Gather", ["table", "ids"], ["y"])], {"table": (9, 8), "ids": (4,), "y": (4, 8)}, constants=("table",), dtypes={"ids": DType.I64}
+    )
+    assert support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") is None
+    g = graph_of([("Neg", ["a"], ["y"])], {"a": (4,), "y": (4,)}, dtypes={"a": DType.I64})
+    assert "its input 'a' holds i64" in (support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") or "")
+
+
+@pytest.mark.parametrize(("parts", "fails"), [(("Add", "Relu"), None), (("Add", "Sin"), "Sin is not in the operator list")])
+def test_fused_ops_need_all_their_parts(graph_of: Callable[..., Graph], parts: tuple[str, ...], fails: str | None) -> None:
+    body = tuple(Op(f"p{i}", t, ("x",), ("y",)) for i, t in enumerate(parts))
+    g = graph_of([("FusedElementwise", ["x"], ["y"], {}, body)], {"x": (1, 8, 4, 4), "y": (1, 8, 4, 4)})
+    got = support_table("apu-litert").refusal(g, g.ops[0], "f16")
+    assert (got is None) if fails is None else (got is not None and fails in got)
+
+
+def test_batch_norm_and_qdq_inside_a_fused_op_are_folded(graph_of: Callable[..., Graph]) -> None:
+    body = tuple(Op(f"p{i}", t, ("x",), ("y",)) for i, t in enumerate(("Conv", "BatchNormalization", "Relu", "QuantizeLinear")))
+    g = graph_of(
+        [("FusedConv", ["x", "w"], ["y"], {"activation": "Relu"}, body)],
+        {"x": (1, 8, 4, 4), "w": (8, 8, 1, 1), "y": (1, 8, 4, 4)},
+        constants=("w",),
+    )
+    for name in TABLES:
+        assert support_table(name).refusal(g, g.ops[0], "f16") is None, name
