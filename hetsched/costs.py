@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Csr, IntArray
-
-if TYPE_CHECKING:
-    from hetsched.segments import Transfer
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -53,6 +50,24 @@ class Refusal:
     queue: int
     precision: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A tensor made available in another domain: conversion and cache maintenance, paid by the consuming segment."""
+
+    tensor: int
+    source: int
+    target: int
+    conversion_s: float
+    maintenance_s: float
+    energy_j: float
+    bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """Conversion plus cache maintenance."""
+        return self.conversion_s + self.maintenance_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +139,6 @@ class CostTable:
 
     def transfer(self, tensor: int, source: int, target: int) -> Transfer:
         """The transfer of one tensor between two domains."""
-        from hetsched.segments import Transfer
-
         return Transfer(
             tensor, source, target,
             float(self.conversion_s[tensor, source, target]),

@@ -13,26 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetsched.costs import CostTable
+from hetsched.costs import CostTable, Transfer
 from hetsched.errors import PlanError
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A tensor made available in another domain: conversion and cache maintenance, paid by the consuming segment."""
-
-    tensor: int
-    source: int
-    target: int
-    conversion_s: float
-    maintenance_s: float
-    energy_j: float
-    bytes: float
-
-    @property
-    def seconds(self) -> float:
-        """Conversion plus cache maintenance."""
-        return self.conversion_s + self.maintenance_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,9 @@ def digits(value: float) -> str:
     """Three significant digits, never in exponent form for everyday sizes."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
-    size = math.floor(math.log10(abs(value)))
-    if not -4 <= size < 9:
-        return f"{value:.2e}"
-    rounded = round(value, 2 - size)
-    return f"{rounded:.{max(0, 2 - size)}f}"
+    rounded = float(f"{value:.2e}")
+    size = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.{max(0, 2 - size)}f}" if -4 <= size < 9 else f"{value:.2e}"
 
 
 def interval(low: float, high: float, unit: str) -> str:

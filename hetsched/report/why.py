@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup, escape
+
 from hetsched.plan import Placement, Plan
 from hetsched.report.units import quantity, share
 
@@ -33,9 +35,9 @@ class Row:
     """One op. ``extra`` are the trace columns: what it took when simulated or measured."""
 
     number: int
-    op: str
+    op: Markup
     type: str
-    origin: str
+    origin: Markup
     queue: str
     colour: str
     precision: str
@@ -65,10 +67,15 @@ def _row(
     extra = [Cell(quantity(c.get(p.op), "s"), c.get(p.op, -1.0)) for c in columns]
     search = " ".join((p.op, p.type, p.queue, p.precision, p.delegate, p.cause, *p.origin)).lower()
     return Row(
-        i, p.op, p.type, ", ".join(others), p.queue, colours[p.queue], p.precision, p.delegate, segment,
+        i, breakable(p.op), p.type, breakable(", ".join(others)), p.queue, colours[p.queue], p.precision, p.delegate, segment,
         Cell(quantity(p.seconds, "s"), p.seconds), share(p.seconds / total), Cell(quantity(p.energy_j, "J"), p.energy_j),
         extra, p.cause, [_other(p, k, plan) for k in range(len(p.alternatives))], p.refusals, search,
     )  # fmt: skip
+
+
+def breakable(name: str) -> Markup:
+    """The name with places where a narrow column may break it."""
+    return Markup("/<wbr>").join(escape(part) for part in name.split("/"))
 
 
 def _other(p: Placement, k: int, plan: Plan) -> Other:
