@@ -153,6 +153,8 @@ class Trip(_Strict):
     polling_s: Figure
     processors: tuple[Name, ...]
     governor: Literal["step_wise", "power_allocator"] = "step_wise"
+    upper: float = Field(default=1.0, gt=0, le=1)
+    """Deepest state that it may ask for, as a share of a processor's states: the upper bound of the kernel's cooling map."""
 
 
 class Thermal(_Strict):

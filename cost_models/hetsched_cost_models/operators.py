@@ -39,8 +39,8 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(VIEWS, "view"),
     **dict.fromkeys(GATHERS, "gather"),
     **dict.fromkeys(
-        ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Silu", "Swish", "QuickGelu", "Softplus", "Softsign", "Mish", "Elu", "Selu", "Celu",
-         "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu",
+        ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Silu", "Swish", "QuickGelu", "Softplus", "Softsign", "Mish", "Elu", "Selu",
+         "Celu", "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu",
          "RotaryEmbedding"),
         "transcendental",
     ),

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hetsched.errors import OptionError
-from hetsched.graph import Graph, Op
+from hetsched.graph import DType, Graph, Op, Tensor
 from hetsched.soc import Processor
 from hetsched_cost_models.operators import MATRIX
 from hetsched_cost_models.support import SupportTable
 
 #: What ``build_table`` takes as precision.
 PRECISIONS = ("auto", "float", "w8a8")
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "Einsum"})
+_NO_INTEGERS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "ConvTranspose", "FusedConvTranspose"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,30 @@ def uses_integers(graph: Graph, op: Op) -> bool:
 def integer_product(graph: Graph, op: Op) -> bool:
     """Whether the CPU has an integer kernel for the op.
 
-    In a QDQ model both operands of the product are quantized integers; in a float model the weight is a constant, which is
-    quantized ahead, and the activation is quantized when it arrives (dynamically).
+    In a QDQ model both operands of the product are 8-bit quantized; in a float model the weight is a constant, which is
+    quantized ahead, and the activation is quantized when it arrives (dynamically). Weights of products are matrices,
+    quantized per tensor or per output channel.
     """
-    if op.type not in MATRIX or op.type in _RECURRENT or len(op.inputs) < 2 or not op.inputs[1]:
+    if op.type not in MATRIX or op.type in _NO_INTEGERS or len(op.inputs) < 2 or not op.inputs[1] or op.attr_int("transA", 0):
         return False
     x, w = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]]
-    if x.quantization is not None:
-        return w.quantization is not None
-    return x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)
+    if any(t.quantization is not None and t.dtype not in (DType.I8, DType.U8) for t in (x, w)):
+        return False
+    if x.quantization is not None and (w.quantization is None or x.quantization.granularity == "channel"):
+        return False
+    if x.quantization is None and not (x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)):
+        return False
+    return "Conv" in op.type or _columns_only(op, w)
+
+
+def _columns_only(op: Op, w: Tensor) -> bool:
+    """Whether a product's second operand is quantized per tensor or per column, and a matrix if it is a weight."""
+    if w.is_constant and len(w.shape) != 2:
+        return False
+    if w.quantization is None or w.quantization.granularity == "tensor":
+        return True
+    columns = 0 if op.attr_int("transB", 0) else len(w.shape) - 1
+    return w.is_constant and (w.quantization.axis or 0) % len(w.shape) == columns
 
 
 def offer(graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool) -> Offer:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.soc import Cluster, Processor, SoC
+from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import Family, class_shares, family_of, vector_factors
 from hetsched_cost_models.work import FloatArray, Work
 
@@ -112,14 +113,14 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     peak = rates.peak_ops_s.get(peak_name) or rates.peak_ops_s.get("f32") or rates.peak_ops_s[min(rates.peak_ops_s)]
     overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
     shares = np.array(class_shares(family, peak_name, overrides))[work.cls]
-    factor = np.array(vector_factors(family))[work.kind]
+    factor = np.array(vector_factors(family, peak_name, overrides))[work.kind]
     activation = work.float_elems * storage.float_bytes + work.quant_elems * storage.quant_bytes + work.other_bytes
     weights = (
         work.weight_float_elems * storage.weight_float_bytes
         + work.weight_quant_elems * storage.weight_quant_bytes
         + work.weight_fixed_bytes
     )
-    visible = np.where(factor > 0, 1.0, 0.0)  # views touch nothing
+    visible = np.where(work.kind == VECTOR_KINDS.index("view"), 0.0, 1.0)  # views touch nothing
     matrix_s = 2.0 * work.macs * padding(work, family.align) / (peak * shares)
     extra = work.extra_elems * storage.float_bytes
     vector_s = factor * (activation + extra) / rates.vector_bytes_s
@@ -127,7 +128,7 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     if rates.processor.kind == "cpu":
         streamed = streamed * spill(np.full(1, float((weights * visible).sum()) / rates.onchip_bytes))[0]
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
-    overhead = np.where(factor > 0, rates.overhead_s, 0.0 if rates.processor.kind == "cpu" else rates.overhead_s)
+    overhead = rates.overhead_s * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
     return Cost(pace * (matrix_s + vector_s), streamed + spilled, streamed, pace * overhead)
 
 

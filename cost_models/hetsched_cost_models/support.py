@@ -26,6 +26,7 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
     "FusedSoftmax": ("Mul", "Add", "Softmax"), "FusedMatMul": ("MatMul", "Add"), "FusedGemm": ("Gemm",), "FusedConv": ("Conv",),
     "FusedConvTranspose": ("ConvTranspose",), "ReduceL2": ("Mul", "ReduceSum", "Sqrt"), "LogSoftmax": ("Softmax", "Log"),
 }  # fmt: skip
+_INDEX_SEARCH = frozenset({"ArgMax", "ArgMin", "TopK"})
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 _ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand"})  # only under their own conditions, see _decomposable
 
@@ -82,7 +83,7 @@ class SupportTable:
                 if other
                 else f"{op_type} does not run there{said}"
             )
-        if op_type == op.type or op.type.startswith("Fused"):
+        if op.type in (op_type, f"Fused{op_type}"):
             failed = _failed(rule, graph, op)
             if failed:
                 return f"{self.title}: {rule.note or op_type + ' is limited'} ({failed})"
@@ -92,7 +93,9 @@ class SupportTable:
         for part in op.body:
             if part.type in ("QuantizeLinear", "DequantizeLinear", "BatchNormalization"):
                 continue  # folded into the weights or the kernel's output scale
-            inner = Op(part.name, part.type, op.inputs, op.outputs, part.attrs, part.domain, part.origin)
+            # Tensors inside the fused op are gone from the graph; they have the output's shape.
+            inputs = tuple(n if n in graph.tensors else op.outputs[0] for n in part.inputs if n)
+            inner = Op(part.name, part.type, inputs, op.outputs, part.attrs, part.domain, part.origin)
             why = self._refused_type(graph, inner, part.type, precision, 1)
             if why:
                 return why
@@ -121,10 +124,13 @@ def _load(name: str) -> SupportTable:
 
 
 def _wide_type(graph: Graph, op: Op) -> str | None:
-    """64-bit integers, doubles and strings do not exist on these accelerators; indices and casts may read them."""
+    """64-bit integers, doubles and strings do not exist on these accelerators.
+
+    Converters narrow what an index search writes to 32 bits, and take 64-bit indices and casts at the graph's edge.
+    """
     wide = (DType.I64, DType.U64, DType.F64, DType.STRING)
     for name in op.outputs:
-        if name and graph.tensors[name].dtype in wide:
+        if name and op.type not in _INDEX_SEARCH and graph.tensors[name].dtype in wide:
             return f"its output {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
     for slot, name in enumerate(op.inputs):
         if not name or graph.tensors[name].is_constant or graph.tensors[name].dtype not in wide:

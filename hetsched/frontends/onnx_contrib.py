@@ -1,13 +1,13 @@
-"""Operators of ONNX Runtime's ``com.microsoft`` domain: those that are standard operators by another name are
-rewritten, of a few more the shapes are known, all others are refused by name.
-"""  # noqa: D205
+"""Operators of ONNX Runtime's ``com.microsoft`` domain.
+
+Those that are standard operators by another name are rewritten, of a few more the shapes are known, all others are
+refused by name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Op, Tensor
@@ -50,14 +50,6 @@ def _same(op: Op, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, ...], DType
     return x.shape, x.dtype
 
 
-def _broadcast(second: int) -> Rule:
-    def rule(op: Op, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, ...], DType]:
-        a, b = tensors[op.inputs[0]], tensors[op.inputs[second]]
-        return np.broadcast_shapes(a.shape, b.shape), a.dtype
-
-    return rule
-
-
 def _matmul_n_bits(op: Op, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, ...], DType]:
     x = tensors[op.inputs[0]]
     return (*x.shape[:-1], op.attr_int("N", 1)), x.dtype
@@ -67,9 +59,5 @@ _SHAPES: dict[str, Rule] = {
     "QuickGelu": _same,
     "BiasGelu": _same,
     "FastGelu": _same,
-    "QLinearSigmoid": _same,
-    "QLinearLeakyRelu": _same,
-    "QLinearAdd": _broadcast(3),
-    "QLinearMul": _broadcast(3),
     "MatMulNBits": _matmul_n_bits,
 }

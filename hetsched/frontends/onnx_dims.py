@@ -51,10 +51,14 @@ def bind_inputs(
     for d in every:
         if d.size is None and d.name not in values and (d.axis == 0 or "batch" in d.name.lower()):
             values[d.name] = 1
-    missing = {d.name: d for d in every if d.size is None and d.name not in values}
+    missing: dict[str, Dim] = {}
+    for d in every:
+        if d.size is None and d.name not in values:
+            missing.setdefault(d.name, d)
     if missing:
+        count = f"{len(missing)} dims" if len(missing) > 1 else "a dim"
         what = ", ".join(f"--dim {n}=N (axis {d.axis} of input {d.tensor!r})" for n, d in missing.items())
-        raise ModelError(f"the model {model!r} leaves {len(missing)} dims open: pass {what}")
+        raise ModelError(f"the model {model!r} leaves {count} open: pass {what}")
     tensors = []
     for info in inputs:
         shape = tuple(values[d.name] if d.size is None else d.size for d in axes[info.name])

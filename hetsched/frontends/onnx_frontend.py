@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.cleanup import without_dead, without_no_ops
 from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN
+from hetsched.frontends.onnx_control import refuse_data_dependent
 from hetsched.frontends.onnx_dims import bind_inputs
+from hetsched.frontends.onnx_nodes import unique_names
 from hetsched.frontends.onnx_opsets import NEWEST, OLDEST
-from hetsched.frontends.onnx_tensors import constant
+from hetsched.frontends.onnx_order import topological
+from hetsched.frontends.onnx_tensors import ModelFile, constant
 from hetsched.frontends.onnx_trace import Trace
 from hetsched.frontends.onnx_wire import SELF, light_bytes, looks_like_model
 from hetsched.graph import Graph, Op, Role, Tensor
@@ -35,10 +38,12 @@ class OnnxFrontend:
         proto, digest = parse(path)
         opset = default_opset(proto, path)
         graph = proto.graph
-        constants = _constants(graph, path)
+        file = ModelFile(path)
+        constants = _constants(graph, file)
         names = {t.name for t in constants}
+        _refuse(graph, names)
         inputs, bound = bind_inputs([i for i in graph.input if i.name not in names], dims, shapes, path.stem)
-        trace = Trace(path, opset, [*inputs, *constants])
+        trace = Trace(file, opset, [*inputs, *constants])
         trace.run(graph.node)
         return _graph(path, digest, trace, [t.name for t in inputs], [o.name for o in graph.output], bound)
 
@@ -65,7 +70,26 @@ def parse(path: Path) -> tuple[onnx.ModelProto, str]:
         raise ModelError(f"cannot read the model {str(path)!r}: the file is damaged; fetch or export it again") from error
     if not proto.graph.node and not proto.graph.output:
         raise ModelError(f"the model {str(path)!r} has no graph: the file is truncated or not a model")
+    if not all(isinstance(text, str) for text in _texts(proto.graph)):
+        raise ModelError(f"cannot read the model {str(path)!r}: a name in it is not text, so the file is damaged; fetch or export it again")
     return proto, _with_external(digest, proto.graph, path)
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[str]:
+    """Every name in a graph; damaged ones come as bytes from protobuf."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for a in node.attribute:
+            yield a.name
+            if a.HasField("g"):
+                yield from _texts(a.g)
+    for t in graph.initializer:
+        yield t.name
+        yield from (text for e in t.external_data for text in (e.key, e.value))
+    for info in (*graph.input, *graph.output):
+        yield info.name
+        if info.type.HasField("tensor_type"):
+            yield from (d.dim_param for d in info.type.tensor_type.shape.dim)
 
 
 def default_opset(proto: onnx.ModelProto, path: Path) -> int:
@@ -82,6 +106,15 @@ def default_opset(proto: onnx.ModelProto, path: Path) -> int:
     return int(versions[0])
 
 
+def _refuse(graph: onnx.GraphProto, constants: set[str]) -> None:
+    """Refuse what no binding of dims can help."""
+    inputs = [i.name for i in graph.input if i.name not in constants]
+    if len(set(inputs)) < len(inputs):
+        raise ModelError(f"the graph {graph.name!r} has two inputs of one name: the model file is damaged")
+    names = unique_names(graph.node)
+    refuse_data_dependent(graph.node, names, topological(graph.node, names, constants | set(inputs)), inputs)
+
+
 def _with_external(digest: str, graph: onnx.GraphProto, path: Path) -> str:
     files = sorted({e.value for t in graph.initializer for e in t.external_data if e.key == "location" and e.value != SELF})
     if not files:
@@ -92,15 +125,15 @@ def _with_external(digest: str, graph: onnx.GraphProto, path: Path) -> str:
     return hashlib.sha256(repr((digest, sizes)).encode()).hexdigest()
 
 
-def _constants(graph: onnx.GraphProto, path: Path) -> list[Tensor]:
+def _constants(graph: onnx.GraphProto, file: ModelFile) -> list[Tensor]:
     if graph.sparse_initializer:
         name = graph.sparse_initializer[0].values.name
         raise UnsupportedModelError(f"the constant {name!r} is sparse, which is not supported: export the model with dense weights")
     out: dict[str, Tensor] = {}
     for proto in graph.initializer:
         if proto.name in out:
-            raise ModelError(f"the model {str(path)!r} defines the constant {proto.name!r} twice: the file is damaged")
-        out[proto.name] = constant(proto, proto.name, path)
+            raise ModelError(f"the model {str(file.path)!r} defines the constant {proto.name!r} twice: the file is damaged")
+        out[proto.name] = constant(proto, proto.name, file)
     return list(out.values())
 
 

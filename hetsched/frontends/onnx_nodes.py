@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hetsched.errors import ModelError, UnsupportedModelError
-from hetsched.frontends.onnx_tensors import constant
+from hetsched.frontends.onnx_control import refusal
+from hetsched.frontends.onnx_tensors import ModelFile, constant
 from hetsched.graph import AttrValue, Op
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def unique_names(nodes: Sequence[onnx.NodeProto], taken: Iterable[str] = ()) -> list[str]:
-    """A name for every node: its own, or ``<type>_<index>``; repeated names get ``_2``, ``_3``, …"""
+    """A name for every node: its own, or ``<type>_<index>``; a repeated name gets a number."""
     used = dict.fromkeys(taken)
     used.update(dict.fromkeys(n.name for n in nodes if n.name))
     seen: dict[str, int] = {}
@@ -39,23 +39,20 @@ def unique_names(nodes: Sequence[onnx.NodeProto], taken: Iterable[str] = ()) -> 
     return out
 
 
-def to_op(node: onnx.NodeProto, name: str, model: Path) -> Op:
+def to_op(node: onnx.NodeProto, name: str, model: ModelFile) -> Op:
     """The operator of a node.
 
     Raises:
         UnsupportedModelError: it holds a subgraph, or an attribute that is not handled.
     """
     if node.op_type in _CONTROL:
-        raise UnsupportedModelError(
-            f"node {name!r} is a nested {node.op_type}: control flow that depends on data cannot be planned ahead; "
-            "export the model with it unrolled, or with its condition fixed"
-        )
+        raise refusal(node.op_type, name)
     attrs = {a.name: _value(a, name, model) for a in node.attribute if not (a.ref_attr_name)}
     domain = "" if node.domain == "ai.onnx" else node.domain
     return Op(name, node.op_type, tuple(node.input), tuple(node.output), attrs, domain, (name,))
 
 
-def _value(a: onnx.AttributeProto, node: str, model: Path) -> AttrValue:
+def _value(a: onnx.AttributeProto, node: str, model: ModelFile) -> AttrValue:
     kind = a.type
     if kind == a.INT:
         return int(a.i)
@@ -91,11 +88,12 @@ def to_node(op: Op) -> onnx.NodeProto:
 
     node = onnx.NodeProto(op_type=op.type, name=op.name, domain=op.domain, input=op.inputs, output=op.outputs)
     for key, value in op.attrs.items():
-        attr: Any = value
-        kind = None
         if isinstance(value, np.ndarray):
-            attr = numpy_helper.from_array(np.ascontiguousarray(value))
-        elif value == ():
-            kind = onnx.AttributeProto.INTS
-        node.attribute.append(helper.make_attribute(key, attr, attr_type=kind))
+            node.attribute.add(name=key, type=onnx.AttributeProto.TENSOR, t=numpy_helper.from_array(np.ascontiguousarray(value)))
+        elif isinstance(value, int):
+            node.attribute.add(name=key, type=onnx.AttributeProto.INT, i=value)
+        elif isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+            node.attribute.add(name=key, type=onnx.AttributeProto.INTS, ints=value)
+        else:
+            node.attribute.append(helper.make_attribute(key, value))
     return node

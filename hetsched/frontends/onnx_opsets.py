@@ -132,10 +132,8 @@ def _batch_normalization(op: Op, opset: int, scope: Scope) -> list[Op]:
 
 
 def _upsample(op: Op, opset: int, scope: Scope) -> list[Op]:
-    if opset >= 9:
-        scales = op.inputs[1]
-    else:
-        scales = scope.add_constant(f"{op.name}/scales", np.array(op.attrs["scales"], np.float32))
+    given = opset >= 9 and len(op.inputs) > 1
+    scales = op.inputs[1] if given else scope.add_constant(f"{op.name}/scales", np.array(op.attrs.get("scales", ()), np.float32))
     mode = op.attr_str("mode", "nearest")
     attrs = {"mode": "linear" if "linear" in mode else "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     return [replace(op, type="Resize", inputs=(op.inputs[0], "", scales), attrs=attrs)]
@@ -157,10 +155,15 @@ def _cast_like(op: Op, opset: int, scope: Scope) -> list[Op]:
     return [replace(op, type="Cast", inputs=op.inputs[:1], attrs={"to": NUMBER_OF[scope.tensor(op.inputs[1]).dtype]})]
 
 
+def _sum(op: Op, opset: int, scope: Scope) -> list[Op]:
+    return [replace(op, type="Add")] if len(op.inputs) == 2 else [op]
+
+
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
 _REWRITES: dict[str, Rewrite] = {
     **{f"Reduce{kind}": _axes for kind in _REDUCTIONS},
     "Squeeze": _axes, "Unsqueeze": _axes, "Split": _split, "Clip": _clip, "Slice": _slice, "Pad": _pad, "TopK": _top_k,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Hardmax": _softmax, "Dropout": _dropout, "Upsample": _upsample,
     "Resize": _resize, "BatchNormalization": _batch_normalization, "Scatter": _scatter, "CastLike": _cast_like,
+    "Sum": _sum,
 }  # fmt: skip

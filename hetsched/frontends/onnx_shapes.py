@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN, infer_contrib
 from hetsched.frontends.onnx_nodes import to_node
-from hetsched.graph import Op, Tensor
+from hetsched.graph import DType, Op, Tensor
 from hetsched.reference.element_types import NUMBER_OF, element_type
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
     """
     if op.domain == CONTRIB_DOMAIN:
         return infer_contrib(op, tensors)
+    plain = _plain(op, tensors)
+    if plain is not None:
+        return [plain]
     schema = _schema(op, opset)
     if not schema.min_input <= len(op.inputs) <= schema.max_input or len(op.outputs) > schema.max_output:
         raise ModelError(
@@ -36,6 +41,22 @@ def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
         if not name:
             raise ModelError(f"node {op.name!r} ({op.type}) leaves out its input {i}, which {op.type} needs")
     return [_tensor(op, name, types) for types in [_infer(schema, op, tensors, opset)] for name in op.outputs if name]
+
+
+def _plain(op: Op, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The output of the commonest operators, whose inference needs no help: a copy of the first, or a broadcast of two."""
+    if op.domain or len(op.outputs) != 1 or not op.outputs[0] or not all(op.inputs):
+        return None
+    given = [tensors[i] for i in op.inputs]
+    if op.type in _COPIES and len(given) == 1 and given[0].dtype.is_float:
+        return Tensor(op.outputs[0], given[0].shape, given[0].dtype)
+    if op.type in _BROADCASTS and len(given) == 2 and given[0].dtype is given[1].dtype and given[0].dtype in _NUMBERS:
+        try:
+            return Tensor(op.outputs[0], np.broadcast_shapes(given[0].shape, given[1].shape), given[0].dtype)
+        except ValueError as error:
+            shapes = f"{list(given[0].shape)} and {list(given[1].shape)}"
+            raise ModelError(f"node {op.name!r} ({op.type}) has inputs of shapes {shapes}, which do not broadcast") from error
+    return None
 
 
 def _schema(op: Op, opset: int) -> Any:
@@ -49,7 +70,7 @@ def _schema(op: Op, opset: int) -> Any:
 
 
 def _infer(schema: Any, op: Op, tensors: Mapping[str, Tensor], opset: int) -> Mapping[str, onnx.TypeProto]:
-    from onnx import helper, numpy_helper, shape_inference
+    from onnx import checker, helper, numpy_helper, shape_inference
 
     types, values = {}, {}
     for name in dict.fromkeys(i for i in op.inputs if i):
@@ -60,7 +81,7 @@ def _infer(schema: Any, op: Op, tensors: Mapping[str, Tensor], opset: int) -> Ma
     node = to_node(op)
     try:
         return shape_inference.infer_node_outputs(schema, node, types, values, None, [helper.make_opsetid("", opset)])
-    except (shape_inference.InferenceError, RuntimeError, ValueError, TypeError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
         said = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         shapes = ", ".join(str(list(tensors[i].shape)) for i in op.inputs if i)
         raise ModelError(f"node {op.name!r} ({op.type}) does not accept inputs of shapes {shapes}: {said}") from error
@@ -83,4 +104,7 @@ def _tensor(op: Op, name: str, types: Mapping[str, onnx.TypeProto]) -> Tensor:
     return Tensor(name, tuple(d.dim_value for d in tensor.shape.dim), element_type(tensor.elem_type, f"{name!r}"))
 
 
+_COPIES = frozenset({"Relu", "Sigmoid", "Tanh", "Erf", "Sqrt", "Exp", "HardSwish", "HardSigmoid", "LeakyRelu", "Reciprocal"})
+_BROADCASTS = frozenset({"Add", "Sub", "Mul", "Div"})
+_NUMBERS = frozenset({DType.F32, DType.F16, DType.I64, DType.I32})
 _SHOWN = frozenset(t for t in NUMBER_OF if t.value in {"i64", "i32", "f32", "f64", "bool", "u8", "i8"})

@@ -24,7 +24,36 @@ if TYPE_CHECKING:
 _PACKED = frozenset({DType.BF16, DType.F8E4M3, DType.F8E5M2, DType.I4, DType.U4})
 
 
-def constant(proto: onnx.TensorProto, name: str, model: Path) -> Tensor:
+class ModelFile:
+    """The model's own file and the files of external data beside it, each looked up once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._folder = path.parent.resolve()
+        self._found: dict[str, tuple[Path, int | None]] = {}
+
+    def data(self, location: str, name: str) -> tuple[Path, int | None]:
+        """The file at ``location``, where the bytes of the constant ``name`` are, and its size (None if it is absent).
+
+        Raises:
+            ModelError: the file is not in the model's folder, links followed.
+        """
+        if location not in self._found:
+            path = self.path if location == SELF else self._inside(location, name)
+            self._found[location] = path, path.stat().st_size if path.is_file() else None
+        return self._found[location]
+
+    def _inside(self, location: str, name: str) -> Path:
+        parts = PurePosixPath(location.replace("\\", "/"))
+        if not location or parts.is_absolute() or ".." in parts.parts or ":" in location or not location.isprintable():
+            raise ModelError(f"the weights of {name!r} are at {location!r}, outside the model's folder: this is refused")
+        path = (self._folder / parts).resolve()
+        if not path.is_relative_to(self._folder):
+            raise ModelError(f"the weights of {name!r} are at {location!r}, which leads outside the model's folder: this is refused")
+        return path
+
+
+def constant(proto: onnx.TensorProto, name: str, model: ModelFile) -> Tensor:
     """The constant that ``proto`` describes, called ``name``.
 
     Raises:
@@ -52,9 +81,8 @@ def _array(proto: onnx.TensorProto, tensor: Tensor) -> npt.NDArray[Any]:
     raw = proto.raw_data
     if raw or tensor.elements == 0:
         if len(raw) != tensor.nbytes:
-            raise ModelError(
-                f"the constant {tensor.name!r} of shape {list(tensor.shape)} needs {tensor.nbytes} bytes and has {len(raw)}: the file is damaged"
-            )
+            what = f"the constant {tensor.name!r} of shape {list(tensor.shape)}"
+            raise ModelError(f"{what} needs {tensor.nbytes} bytes and has {len(raw)}: the file is damaged")
         if tensor.dtype in _PACKED:
             return np.frombuffer(raw, np.uint8)
         return np.frombuffer(raw, tensor.dtype.numpy).reshape(tensor.shape)
@@ -83,30 +111,19 @@ def _stored(proto: onnx.TensorProto) -> npt.NDArray[Any]:
     return np.zeros(0, np.float32)
 
 
-def _external(proto: onnx.TensorProto, tensor: Tensor, model: Path) -> WeightRef:
+def _external(proto: onnx.TensorProto, tensor: Tensor, model: ModelFile) -> WeightRef:
     entries = {e.key: e.value for e in proto.external_data}
     location = entries.get("location", "")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", tensor.nbytes))
     except ValueError as error:
         raise ModelError(f"the external data of {tensor.name!r} have an offset or length that is not a number") from error
-    path = model if location == SELF else _inside(location, tensor.name, model)
+    path, size = model.data(location, tensor.name)
     if offset < 0 or length < tensor.nbytes or (location == SELF and length != tensor.nbytes):
         raise ModelError(
-            f"the constant {tensor.name!r} of shape {list(tensor.shape)} needs {tensor.nbytes} bytes and its data have {length}"
+            f"the constant {tensor.name!r} of shape {list(tensor.shape)} needs {tensor.nbytes} bytes and its data have {length}: "
+            "the file is damaged"
         )
-    if path.is_file() and path.stat().st_size < offset + length:
+    if size is not None and size < offset + length:
         raise ModelError(f"the file {path.name!r} is too short for the weights of {tensor.name!r}: it is truncated")
     return WeightRef(path, offset, length)
-
-
-def _inside(location: str, name: str, model: Path) -> Path:
-    """The file of external data, which must lie in the model's folder, links followed."""
-    parts = PurePosixPath(location.replace("\\", "/"))
-    if not location or parts.is_absolute() or ".." in parts.parts or ":" in location or "\0" in location:
-        raise ModelError(f"the weights of {name!r} are at {location!r}, outside the model's folder: this is refused")
-    folder = model.parent.resolve()
-    path = (folder / parts).resolve()
-    if not path.is_relative_to(folder):
-        raise ModelError(f"the weights of {name!r} are at {location!r}, which leads outside the model's folder: this is refused")
-    return path

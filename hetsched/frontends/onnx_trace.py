@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +17,10 @@ from hetsched.errors import ExecutionError, ModelError, UnsupportedModelError
 from hetsched.frontends.onnx_contrib import standard_form
 from hetsched.frontends.onnx_nodes import to_op, unique_names
 from hetsched.frontends.onnx_opsets import TARGET, normalise
-from hetsched.frontends.onnx_order import topological
+from hetsched.frontends.onnx_order import reads, topological
+from hetsched.frontends.onnx_qlinear import with_float_core
 from hetsched.frontends.onnx_shapes import infer
-from hetsched.frontends.onnx_tensors import constant, from_array
+from hetsched.frontends.onnx_tensors import ModelFile, constant, from_array
 from hetsched.graph import Op, Role, Tensor, WeightRef
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _NEVER = frozenset({"DequantizeLinear", "QuantizeLinear"})  # they say what inte
 class Trace:
     """Tensors and operators so far. ``tensors`` starts with the inputs and the initializers."""
 
-    def __init__(self, model: Path, opset: int, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, model: ModelFile, opset: int, tensors: Sequence[Tensor]) -> None:
         self.model = model
         self.opset = opset
         self.tensors: dict[str, Tensor] = {t.name: t for t in tensors}
@@ -66,14 +66,18 @@ class Trace:
         """Walk ``nodes``; names of operators get ``prefix``."""
         names = [prefix + n for n in unique_names(nodes)]
         for i in topological(nodes, names, self.tensors):
+            missing = [name for name in reads(nodes[i]) if name not in self.tensors]
+            if missing:
+                raise ModelError(f"node {names[i]!r} ({nodes[i].op_type}) reads {missing[0]!r}, which is never computed")
             if nodes[i].op_type == "If" and self._is_known(nodes[i].input[0]):
                 self._branch(nodes[i], names[i])
             elif nodes[i].op_type == "Constant":
                 self._constant(nodes[i], names[i])
             else:
                 op = standard_form(to_op(nodes[i], names[i], self.model))
-                for part in normalise(op, self.opset, self):
-                    self._step(part)
+                for core in with_float_core(op, self):
+                    for part in normalise(core, self.opset, self):
+                        self._step(part)
 
     def _is_known(self, name: str) -> bool:
         t = self.tensors.get(name)

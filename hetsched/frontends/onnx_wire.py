@@ -43,7 +43,7 @@ _GRAPH = _Message({1: _NODE, 5: _TENSOR})
 _MODEL = _Message({7: _GRAPH})
 
 
-class Damaged(Exception):
+class DamagedError(Exception):
     """The bytes are not a protobuf message; the text says what is wrong."""
 
 
@@ -56,14 +56,14 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise Damaged("the file is truncated or damaged")
+    raise DamagedError("the file is truncated or damaged")
 
 
 def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Fields of the message in ``data[start:end]``: number, wire type, start of the tag, start and end of the payload.
 
     Raises:
-        Damaged: a field runs over the end, or the wire type is none of protobuf's.
+        DamagedError: a field runs over the end, or the wire type is none of protobuf's.
     """
     at = start
     while at < end:
@@ -78,9 +78,9 @@ def fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, i
         elif wire in {_FIXED64, _FIXED32}:
             stop = at + (8 if wire == _FIXED64 else 4)
         else:
-            raise Damaged("the file is damaged")
+            raise DamagedError("the file is damaged")
         if stop > end or not tag >> 3:
-            raise Damaged("the file is truncated or damaged")
+            raise DamagedError("the file is truncated or damaged")
         yield tag >> 3, wire, tag_at, at, stop
         at = stop
 
@@ -98,7 +98,7 @@ def looks_like_model(head: bytes) -> bool:
             seen = True
             length, at = _varint(data, at, len(data))
             at += 0 if wire == _VARINT else length
-    except Damaged:
+    except DamagedError:
         return seen and len(head) < 4096
     return seen
 
@@ -153,15 +153,16 @@ def light_bytes(path: Path) -> tuple[bytes, str]:
 
     if path.stat().st_size == 0:
         raise ModelError(f"the model file {str(path)!r} is empty")
+    light, problem = b"", ""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         digest = hashlib.sha256(mapped).hexdigest()
-        data = memoryview(mapped)
-        try:
-            light = _lighten(data, 0, len(data), _MODEL)
-        except Damaged as error:
-            raise ModelError(f"cannot read the model {str(path)!r}: {error}; fetch or export it again") from error
-        finally:
-            data.release()
+        with memoryview(mapped) as data:
+            try:
+                light = _lighten(data, 0, len(data), _MODEL)
+            except DamagedError as error:
+                problem = str(error)  # raised below: a traceback would keep views of the mapping alive
+    if problem:
+        raise ModelError(f"cannot read the model {str(path)!r}: {problem}; fetch or export it again")
     if len(light) > MAX_LIGHT_BYTES:
         raise ModelError(f"the graph of {str(path)!r} takes {len(light) >> 20} MiB without its weights; at most 256 are read")
     return light, digest

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hetsched.errors import HetschedError
 from hetsched.partition.ilp import Ilp, cheap_solutions
 from hetsched.partition.problem import Budget, Problem, Solution
-from hetsched.partition.rules import Rules
 from hetsched.partition.timing import Costs, figures, value
 
 
@@ -24,12 +22,8 @@ class Auto:
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""
         c = Costs(problem.table)
-        cheap = list(cheap_solutions(problem, budget))
-        try:
-            cheap.append(Rules().solve(problem, budget))
-        except HetschedError:
-            pass
-        strong = Ilp(tuple(cheap)).solve(problem, budget)
+        cheap = cheap_solutions(problem, budget)
+        strong = Ilp(cheap).solve(problem, budget)
         finalists = [strong, *cheap]
         if problem.max_segments is not None:
             finalists = [s for s in finalists if value(problem, figures(c, s.order, s.alternative)) < float("inf")] or finalists

@@ -175,10 +175,8 @@ class _Paths:
     def block(self, block: Block, a: int, b: int, D: dict[int, dict[int, float]], B: dict[int, dict[int, float]]) -> float:
         """Least time from the entry's end to the exit's end."""
         c = self.c
-        if block.exit >= 0:
-            bound = D[block.exit][b]
-        else:
-            bound = c.sync[c.queue[a]][c.host] if block.entry in c.results else 0.0
+        ending = c.sync[c.queue[a]][c.host] if block.exit < 0 and block.entry in c.results else 0.0
+        bound = D[block.exit][b] if block.exit >= 0 else ending
         if not block.inner:
             return bound
         through = {v: [(c.queue[x], D[v][x] + B[v][x]) for x in c.alts[v]] for v in block.inner}

@@ -17,9 +17,14 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
+def joules(value: float) -> str:
+    """An energy for a human: ``36.1 µJ``, ``1.49 mJ``."""
+    return f"{value * 1e6:.3g} µJ" if value < 1e-3 else f"{value * 1e3:.3g} mJ" if value < 1 else f"{value:.3g} J"
+
+
 def amount(value: float, objective: str) -> str:
     """A value of an alternative's own cost for a human: seconds, or joules where energy is the objective."""
-    return f"{value * 1e6:.3g} µJ" if objective == "energy" else duration(value)
+    return joules(value) if objective == "energy" else duration(value)
 
 
 def causes_of(problem: Problem, solution: Solution) -> tuple[str, ...]:
@@ -64,7 +69,9 @@ class _Cause:
         same = [a for a in c.alts[op] if self.keep[a] and c.queue[a] == c.queue[here] and precisions[a] != precisions[here]]
         faster = [a for a in same if self.own[a] < self.own[here]]
         if faster:
-            text += f"; {precisions[here]} although {precisions[min(faster, key=lambda a: self.own[a])]} is faster alone: its neighbours use it"
+            text += (
+                f"; {precisions[here]} although {precisions[min(faster, key=lambda a: self.own[a])]} is faster alone: its neighbours use it"
+            )
         return text
 
     def _kept(self, op: int, here: int, cheapest: int) -> str:
@@ -81,7 +88,8 @@ class _Cause:
         crossings = (1 if any(v in same for v in c.preds[op]) else 0) + (1 if any(v in same for v in c.succs[op]) else 0)
         price = self._move(op, here, cheapest)
         word = "two crossings" if crossings == 2 else "a crossing"
-        return f"kept on {name} with its neighbours: {alone}, but moving it would cost {word} of {amount(price, self.problem.objective)} in all"
+        cost = amount(price, self.problem.objective)
+        return f"kept on {name} with its neighbours: {alone}, but moving it would cost {word} of {cost} in all"
 
     def _move(self, op: int, here: int, there: int) -> float:
         """Launches, syncs and transfers on the edges to neighbours that stay behind."""

@@ -17,7 +17,7 @@ from hetsched.partition.timing import Costs
 
 #: A state of the frontier: (cost, queue of the open segment, codes of the live tensors, parent state, alternative).
 State = tuple[float, int, tuple[int, ...], int, int]
-COMPARED = 64
+COMPARED = 32
 
 
 class Additive:
@@ -52,7 +52,7 @@ class FrontierResult:
     width: int
 
 
-def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 2000) -> FrontierResult:
+def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 500) -> FrontierResult:
     """The cheapest placement for one topological order.
 
     Args:

@@ -25,7 +25,7 @@ class FrontierDP:
     """
 
     rounds: int = 3
-    cap: int = 2000
+    cap: int = 500
 
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""

@@ -15,6 +15,7 @@ from hetsched.partition.bounds import lower_bound
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.heft import Heft
 from hetsched.partition.problem import Budget, Problem, Solution, Solver
+from hetsched.partition.rules import Rules
 from hetsched.partition.search import LocalSearch, as_solution
 from hetsched.partition.single import SingleQueue
 from hetsched.partition.timing import Costs, figures, value
@@ -86,6 +87,8 @@ def cheap_solutions(problem: Problem, budget: Budget) -> tuple[Solution, ...]:
     """What the fast solvers answer; those that cannot place some op are left out."""
     found: list[Solution] = []
     solvers: list[Solver] = [SingleQueue(q.name) for q in problem.table.queues]
+    if problem.op_types:
+        solvers.append(Rules())
     for solver in (*solvers, Vendor(), Heft(), FrontierDP()):
         try:
             found.append(solver.solve(problem, budget))

@@ -46,7 +46,9 @@ class LocalSearch:
         self.problem, self.c, self.budget = problem, c, budget
         self.evaluations = 0
 
-    def improve(self, order: Sequence[int], alternative: Sequence[int], limit: int, target: float = 0.0) -> tuple[list[int], list[int], float]:
+    def improve(
+        self, order: Sequence[int], alternative: Sequence[int], limit: int, target: float = 0.0
+    ) -> tuple[list[int], list[int], float]:
         """Descend from a placement until no move helps, ``limit`` evaluations are spent or ``target`` is reached."""
         o, a = list(order), list(alternative)
         best = self._value(o, a)
@@ -109,8 +111,10 @@ class LocalSearch:
         return changed if changed != list(alternative) else None
 
     def _run_moves(self, order: list[int], alternative: list[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """Start a whole run as early, or as late, as its neighbours allow: this cuts another queue's run in two, so that
-        the first part signals before the second begins."""
+        """Start a whole run as early, or as late, as its neighbours allow.
+
+        This may cut another queue's run in two, so that the first part signals before the second begins.
+        """
         position = {op: k for k, op in enumerate(order)}
         for run in self._runs(order, alternative):
             begin, size, inside = position[run[0]], len(run), set(run)

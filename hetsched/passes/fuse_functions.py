@@ -43,7 +43,8 @@ _ELEMENTWISE = frozenset(
 )
 _LONGEST = 10
 _POINTS = np.concatenate([np.linspace(-12, 12, 193), np.linspace(-3.5, 3.5, 57)]).astype(np.float32)
-_TOLERANCE = 2e-6
+#: Relative difference that still counts as the same function; float16 constants are themselves off by up to 5e-4.
+_TOLERANCE = {"f32": 2e-6, "f16": 2e-3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _allowed(graph: Graph, i: int) -> bool:
     op = graph.ops[i]
     if op.type not in _ELEMENTWISE or op.domain or op.body or len(op.outputs) != 1:
         return False
-    return graph.tensors[op.outputs[0]].dtype.value == "f32" and all(graph.tensors[c].elements == 1 for c in graph.constants(op))
+    return graph.tensors[op.outputs[0]].dtype.value in _TOLERANCE and all(graph.tensors[c].elements == 1 for c in graph.constants(op))
 
 
 def _is_inside(graph: Graph, i: int, members: list[int]) -> bool:
@@ -134,9 +135,10 @@ def _recognise(graph: Graph, members: tuple[int, ...], source: str, known: tuple
     result = values[graph.ops[members[-1]].outputs[0]]
     if result.shape != _POINTS.shape:
         return None
+    tolerance = _TOLERANCE[graph.tensors[source].dtype.value]
     for function in known:
         error = np.abs(result - function.values)
-        if bool((error <= _TOLERANCE * (1 + np.abs(function.values))).all()):
+        if bool((error <= tolerance * (1 + np.abs(function.values))).all()):
             return function
     return None
 

@@ -136,6 +136,12 @@ def _cast(op: Op, x: Inputs) -> list[Array]:
         return [given(op, x, 0).astype(dtype)]
 
 
+def _is_inf(op: Op, x: Inputs) -> list[Array]:
+    a = given(op, x, 0)
+    up, down = (bool(op.attr_int(f"detect_{sign}", 1)) for sign in ("positive", "negative"))
+    return [np.isinf(a) & (((a > 0) & up) | ((a < 0) & down))]
+
+
 def _power(a: Array, b: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.power(a, b).astype(a.dtype)
@@ -167,7 +173,7 @@ OPS: dict[str, Function] = {
     "Floor": _unary(np.floor), "Ceil": _unary(np.ceil), "Round": _unary(np.rint), "Sign": _unary(np.sign), "Sin": _unary(np.sin),
     "Cos": _unary(np.cos), "Tan": _unary(np.tan), "Atan": _unary(np.arctan), "Softsign": _unary(lambda a: a / (1 + np.abs(a))),
     "Softplus": _unary(lambda a: np.logaddexp(a, 0)), "Mish": _unary(lambda a: a * np.tanh(np.logaddexp(a, 0))),
-    "Not": _test(np.logical_not), "IsNaN": _test(np.isnan), "IsInf": _test(np.isinf),
+    "Not": _test(np.logical_not), "IsNaN": _test(np.isnan), "IsInf": _is_inf,
     "Add": _binary(np.add), "Sub": _binary(np.subtract), "Mul": _binary(np.multiply), "Div": _binary(divide), "Pow": _binary(_power),
     "Equal": _binary(np.equal), "Less": _binary(np.less), "Greater": _binary(np.greater), "LessOrEqual": _binary(np.less_equal),
     "GreaterOrEqual": _binary(np.greater_equal), "And": _binary(np.logical_and), "Or": _binary(np.logical_or),

@@ -49,8 +49,9 @@ def run_op(op: Op, inputs: Sequence[npt.NDArray[Any] | None], tensors: Mapping[s
     if f is None or op.domain not in {"", "ai.onnx"}:
         raise UnsupportedModelError(f"node {op.name!r}: there is no reference for the operator {op.type} of domain {op.domain!r}")
     try:
-        return f(op, inputs)
-    except (ValueError, IndexError, TypeError, ZeroDivisionError, KeyError) as error:
+        with np.errstate(all="ignore"):
+            return f(op, inputs)
+    except (ValueError, LookupError, TypeError, ArithmeticError, AssertionError, MemoryError) as error:
         raise ExecutionError(f"node {op.name!r} ({op.type}) cannot be evaluated: {error}") from error
 
 

@@ -129,7 +129,8 @@ def _cumsum(op: Op, x: Inputs) -> list[Array]:
 
 def _top_k(op: Op, x: Inputs) -> list[Array]:
     a, k, axis = given(op, x, 0), int(given(op, x, 1).reshape(())), op.attr_int("axis", -1)
-    key = -_wide(a) if op.attr_int("largest", 1) else a
+    descending = -a if a.dtype.kind == "f" else ~a
+    key = descending if op.attr_int("largest", 1) else a
     index = np.take(np.argsort(key, axis, kind="stable"), np.arange(k), axis)
     return [np.take_along_axis(a, index, axis), index.astype(np.int64)]
 

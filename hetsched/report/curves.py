@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hetsched.report.decimate import decimate
+from hetsched.costs import FloatArray
+from hetsched.report.decimate import decimate, means
 from hetsched.report.markup import el, number, percent
 from hetsched.report.units import digits, duration, scale_of, ticks
 
 WIDTH, HEIGHT, TOP, BOTTOM = 1000, 120, 14, 18
+BUCKETS = 240
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def chart_parts(chart: Chart) -> tuple[str, Markup, list[tuple[str, str, str]]]:
     """``(title with unit, SVG, legend)``; a legend entry is (name, colour class, last value)."""
     factor, unit = scale_of(chart.unit, max(abs(chart.domain[0]), abs(chart.domain[1])))
     low, high = chart.domain[0] / factor, chart.domain[1] / factor
-    parts = [*_grid(low, high), *_time_axis(chart.end_s)]
+    lines, labels = _grid(low, high)
+    parts = [*lines, *_time_axis(chart.end_s)]
     parts += [
         el(
             "line",
@@ -80,7 +83,11 @@ def chart_parts(chart: Chart) -> tuple[str, Markup, list[tuple[str, str, str]]]:
         parts.append(el("line", class_="limit", x1="0", x2="100%", y1=TOP + y, y2=TOP + y))
         parts.append(el("text", chart.limit[0], class_="a", x="100%", y=TOP + y - 4, text_anchor="end"))
     for i, s in enumerate(chart.series):
-        d = _path(s, chart.end_s, factor, low, high)
+        times, values = decimate(s.times_s, s.values, BUCKETS)
+        d = _path(times, values, s.steps, chart.end_s, factor, low, high)
+        if s.steps and len(s.times_s) > 4 * BUCKETS and s.times_s[-1] > s.times_s[0]:  # too dense to follow: its range, and its mean
+            paths.append(el("path", class_=f"{s.colour} range", d=d))
+            d = _path(*means(s.times_s, s.values, chart.end_s, BUCKETS), True, chart.end_s, factor, low, high)
         if d:
             paths.append(el("path", class_=f"{s.colour} d{i // 8}", d=d, data_name=s.name))
     plot = el(
@@ -89,7 +96,7 @@ def chart_parts(chart: Chart) -> tuple[str, Markup, list[tuple[str, str, str]]]:
     )  # fmt: skip
     names = ", ".join(s.name for s in chart.series)
     svg = el(
-        "svg", *parts, plot, el("line", class_="cursor", y1=TOP, y2=TOP + HEIGHT), class_="curves", width="100%",
+        "svg", *parts, plot, *labels, el("line", class_="cursor", y1=TOP, y2=TOP + HEIGHT), class_="curves", width="100%",
         height=TOP + HEIGHT + BOTTOM, role="img", aria_label=f"{chart.title} over {duration(chart.end_s)}: {names}",
     )  # fmt: skip
     legend = [(s.name, s.colour, s.summary or f"{digits(s.values[-1] / factor)} {unit}") for s in chart.series if len(s.values)]
@@ -100,13 +107,13 @@ def _y(value: float, low: float, high: float) -> float:
     return HEIGHT * (1 - (value - low) / (high - low))
 
 
-def _grid(low: float, high: float) -> list[Markup]:
-    out = []
+def _grid(low: float, high: float) -> tuple[list[Markup], list[Markup]]:
+    lines, labels = [], []
     for t in ticks(low, high, 4):
         y = TOP + _y(t, low, high)
-        out.append(el("line", class_="g", x1="0", x2="100%", y1=y, y2=y))
-        out.append(el("text", _short(t), class_="a", x="0", y=y - 3))
-    return out
+        lines.append(el("line", class_="g", x1="0", x2="100%", y1=y, y2=y))
+        labels.append(el("text", _short(t), class_="a", x="0", y=y - 3))
+    return lines, labels
 
 
 def _short(value: float) -> str:
@@ -123,20 +130,19 @@ def _time_axis(end_s: float) -> list[Markup]:
     return out
 
 
-def _path(s: Series, end_s: float, factor: float, low: float, high: float) -> str:
-    times, values = decimate(s.times_s, s.values)
+def _path(times: FloatArray, values: FloatArray, steps: bool, end_s: float, factor: float, low: float, high: float) -> str:
     parts: list[str] = []
     previous = ""
     for t, v in zip(times.tolist(), values.tolist(), strict=True):
         x, y = number(WIDTH * t / end_s, 1), number(_y(v / factor, low, high), 1)
         if not parts:
             parts.append(f"M{x},{y}")
-        elif not s.steps:
+        elif not steps:
             parts.append(f"L{x},{y}")
         else:
             parts.append(f"H{x}" if y == previous else f"H{x}V{y}")
         previous = y
-    if s.steps and parts:
+    if steps and parts:
         parts.append(f"H{WIDTH}")
     return "".join(parts)
 

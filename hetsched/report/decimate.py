@@ -31,3 +31,25 @@ def decimate(
     low = np.lexsort((v, bucket))  # by bucket, then by value
     keep = np.unique(np.concatenate([first, last, low[first], low[last]]))
     return t[keep], v[keep]
+
+
+def means(
+    times: Sequence[float], values: Sequence[float], end: float, buckets: int = 240
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Time-weighted means of a series whose values hold until the next sample (the last until ``end``).
+
+    Args:
+        times: [n] ascending.
+        values: [n].
+        end: when the last value ends.
+        buckets: number of equal spans of time from the first sample to ``end``.
+
+    Returns:
+        Starts of the spans and the mean over each; their integral is that of the series.
+    """
+    t, v = np.asarray(times, np.float64), np.asarray(values, np.float64)
+    edges = np.linspace(t[0], end, buckets + 1)
+    integral = np.concatenate([[0.0], np.cumsum(v * np.diff(np.append(t, end)))])
+    at_edges = np.interp(edges, np.append(t, end), integral)
+    width = np.diff(edges)
+    return edges[:-1], np.diff(at_edges) / np.where(width > 0, width, 1.0)

@@ -7,6 +7,7 @@ one producer. Ranks are then cut into columns where the fewest lanes cross.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ def _breaks(cells: _Cells, layers: list[list[int]], rows: int) -> list[int]:
     starts = [0]
     while len(layers) - starts[-1] > rows + rows // 4:
         low, high = starts[-1] + rows - rows // 4, starts[-1] + rows + rows // 8
-        crossing = {r: sum(len(cells.down[c]) for c in layers[r - 1]) for r in range(low, min(high, len(layers) - 2) + 1)}
+        crossing = {r: sum(bool(cells.down[c]) for c in layers[r - 1]) for r in range(low, min(high, len(layers) - 1) + 1)}
         starts.append(min(crossing, key=lambda r: (crossing[r], abs(r - starts[-1] - rows))))
     return starts
 
@@ -200,7 +201,7 @@ class _Links:
         x, y, stub = self.x, self.y, self.style.pitch - self.style.height
         out: list[tuple[Point, ...]] = []
         line: list[Point] = [(x[route[0]], y[route[0]] + self.style.height)]
-        for before, c in zip(route, route[1:], strict=False):
+        for before, c in itertools.pairwise(route):
             if column[before] != column[c]:
                 end = (line[-1][0], y[before] + self.style.height + stub)
                 self._link(route[0], end, (x[c], y[c] - stub))

@@ -21,7 +21,7 @@ from hetsched.report.checks import check_view
 from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
 from hetsched.report.palette import colours, queues_of
 from hetsched.report.runs import belongs, chosen, op_seconds
-from hetsched.report.traces import measured_views, memory_chart, plan_of, trace_views
+from hetsched.report.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
 from hetsched.report.units import digits, quantity
 from hetsched.trace import Trace
 
@@ -126,6 +126,7 @@ def page(items: Sequence[ReportItem]) -> dict[str, Any]:
         "plans": views,
         "comparisons": tables,
         "traces": trace_views(traces, plans),
+        "side_by_side": side_by_side(traces),
         "checks": [check_view(c) for c in items if isinstance(c, CheckItem)],
     }
 

@@ -22,7 +22,7 @@ class Estimate:
 def facts(item: PlanItem) -> list[tuple[str, str]]:
     """``(what, value)`` pairs that identify the inputs of a deployment."""
     d = item.deployment
-    out = [
+    return [
         ("model", d.model.path),
         ("model SHA-256", d.model.sha256 or "unknown"),
         ("dims", ", ".join(f"{k} = {v}" for k, v in sorted(d.model.dims.items())) or "as in the file"),
@@ -35,7 +35,6 @@ def facts(item: PlanItem) -> list[tuple[str, str]]:
         ("hetsched", d.header.hetsched),
         ("operator set", d.header.operator_set),
     ]
-    return out
 
 
 def estimates(soc: SoC | None) -> list[Estimate]:

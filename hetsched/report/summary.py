@@ -61,10 +61,10 @@ class Bar:
 def headline(item: PlanItem, entry: Entry) -> str:
     """One sentence: how fast, with what certainty, how much energy and memory, how good."""
     plan, p = entry.plan, entry.plan.prediction
-    parts = [
-        f"{quantity(p.latency_s, 's')} per {'token' if entry.phase == 'decode' else 'inference'} predicted "
-        f"(80 % interval {interval(*p.latency_interval_s, 's')}), {quantity(p.energy_j, 'J')}, {quantity(p.peak_memory_bytes, 'B')} of memory"
-    ]
+    unit = "token" if entry.phase == "decode" else "inference"
+    certainty = f"80 % interval {interval(*p.latency_interval_s, 's')}"
+    price = f"{quantity(p.energy_j, 'J')}, {quantity(p.peak_memory_bytes, 'B')} of memory"
+    parts = [f"{quantity(p.latency_s, 's')} per {unit} predicted ({certainty}), {price}"]
     if plan.status == "optimal" and plan.gap <= 1e-9:
         parts.append("proven optimal for the cost model")
     elif plan.bound_s > 0 and plan.gap < 10:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from markupsafe import Markup
@@ -15,7 +16,7 @@ from hetsched.report.palette import colours
 from hetsched.report.runs import belongs, iterations, live_bytes, sustained
 from hetsched.report.scatter import Pair, Total, furthest, scatter, totals
 from hetsched.report.summary import Tile
-from hetsched.report.units import duration, quantity
+from hetsched.report.units import duration, interval, quantity
 from hetsched.trace import Trace
 
 TITLES = {
@@ -139,21 +140,55 @@ def _lead(trace: Trace) -> str:
 
 
 def _tiles(trace: Trace) -> list[Tile]:
-    counter = next((c for n, c in trace.counters.items() if n.split("/")[0] == "latency" and len(c.values) > 2), None)
-    values = counter.values if counter else [r.seconds for r in iterations(trace)]
     out = []
-    if len(values) > 2:
+    values = latencies(trace)[1]
+    if trace.origin != "simulated" and values:
+        spread = f"{interval(min(values), max(values), 's')} in {len(values)} inferences" if len(values) > 1 else "one inference"
+        out.append(Tile("Median", quantity(float(median(values)), "s"), spread, trace.origin))
+    elif len(values) > 2:
         settled = sustained(values)
         ratio = f"{settled / values[0]:.2f}× the first" if values[0] > 0 else ""
-        out += [
-            Tile("First inference", quantity(values[0], "s"), "", trace.origin),
-            Tile("Last tenth", quantity(settled, "s"), ratio, trace.origin),
-        ]
+        out += [Tile("First inference", quantity(values[0], "s"), "cool", trace.origin)]
+        out += [Tile("Sustained", quantity(settled, "s"), f"{ratio}, median of the last tenth", trace.origin)]
     heat = {n.split("/", 1)[-1]: max(c.values) for n, c in trace.counters.items() if n.startswith("temperature/") and c.values}
     if heat:
         hottest = max(sorted(heat), key=lambda n: heat[n])
         out.append(Tile("Hottest", quantity(heat[hottest], "degC"), hottest, trace.origin))
+    steps = sum(i.kind == "throttle" for i in trace.instants)
+    if steps:
+        first = min(i.time_s for i in trace.instants if i.kind == "throttle")
+        out.append(Tile("Throttle steps", str(steps), f"the first after {duration(first)}", trace.origin))
     return out
+
+
+def latencies(trace: Trace) -> tuple[list[float], list[float]]:
+    """``(times_s, seconds)`` of inferences: the latency counter where there is one, else from the spans."""
+    counter = next((c for n, c in trace.counters.items() if n.split("/")[0] == "latency" and len(c.values) > 2), None)
+    if counter is not None:
+        return counter.times_s, counter.values
+    runs = iterations(trace)
+    return [r.start_s for r in runs], [r.seconds for r in runs]
+
+
+def side_by_side(traces: Sequence[TraceItem]) -> list[ChartView]:
+    """Latency and the hottest temperature of all simulated runs in one chart each; empty for fewer than two runs."""
+    runs = [t for t in traces if t.trace.origin == "simulated" and len(latencies(t.trace)[0]) > 2]
+    if len(runs) < 2:
+        return []
+    end = max(t.trace.end_s for t in runs)
+    names = [t.title or f"run {k + 1}" for k, t in enumerate(runs)]
+    colour = [f"c-run{k % 6}" for k in range(len(runs))]
+    fast = tuple(Series(n, c, *latencies(t.trace)) for n, c, t in zip(names, colour, runs, strict=True))
+    out = [Chart("Latency per inference", "s", fast, end, span_of(fast, zero=True))]
+    hot = []
+    for n, c, t in zip(names, colour, runs, strict=True):
+        heat = [x for k, x in t.trace.counters.items() if k.startswith("temperature/") and len(x.values) > 1]
+        if heat:
+            hottest = max(heat, key=lambda x: (max(x.values), x.name))
+            hot.append(Series(f"{n}: {hottest.name.split('/', 1)[-1]}", c, hottest.times_s, hottest.values, steps=False))
+    if hot:
+        out.append(Chart("Hottest part", "degC", tuple(hot), end, span_of(hot, zero=False)))
+    return [ChartView(*chart_parts(c)) for c in out]
 
 
 def _marks(trace: Trace, end_s: float, slots: int = 300) -> tuple[Mark, ...]:

@@ -11,7 +11,7 @@ numba is imported by :func:`compile`, ONNX Runtime by :func:`check`; nothing hea
 """
 
 from hetsched.runtime.check import CheckReport, TensorCheck, check
-from hetsched.runtime.executable import Executable, RunResult, compile  # noqa: A004 - the design's verb
+from hetsched.runtime.executable import Executable, RunResult, compile
 from hetsched.runtime.inputs import make_inputs
 from hetsched.runtime.support import supported
 

@@ -53,7 +53,9 @@ class Arena:
         """
         dtype = tensor.dtype.numpy
         if buffer.nbytes < tensor.nbytes:
-            raise PlanError(f"the plan gives tensor {tensor.name!r} {buffer.nbytes} bytes, but it needs {tensor.nbytes}: make the plan again")
+            raise PlanError(
+                f"the plan gives tensor {tensor.name!r} {buffer.nbytes} bytes, but it needs {tensor.nbytes}: make the plan again"
+            )
         if buffer.offset + tensor.nbytes > len(self.bytes):
             raise PlanError(f"the plan puts tensor {tensor.name!r} at byte {buffer.offset}, outside its arena of {len(self.bytes)} bytes")
         if buffer.offset % dtype.itemsize:

@@ -41,9 +41,7 @@ class RunResult:
     observed: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
-def compile(  # noqa: A001 - the design's verb
-    graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Delegate | None = None
-) -> Executable:
+def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Delegate | None = None) -> Executable:
     """Prepare a plan for execution on this machine.
 
     Args:

@@ -12,9 +12,7 @@ import numpy.typing as npt
 from hetsched.errors import CheckError, ModelError
 
 
-def reference_tensors(
-    model: Path, feeds: Mapping[str, npt.NDArray[Any]], wanted: Sequence[str]
-) -> dict[str, npt.NDArray[Any]]:
+def reference_tensors(model: Path, feeds: Mapping[str, npt.NDArray[Any]], wanted: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """Values of those of ``wanted`` that the file's nodes write (others are left out), for one set of inputs.
 
     Symbolic dims are bound by the shapes of the feeds.

@@ -176,22 +176,36 @@ def _integer_matrix(op: Op, graph: Graph) -> str | None:
         return "Gemm with transA has no integer kernel: plan it as f32"
     if w.is_constant and len(w.shape) != 2:
         return f"its weight {w.name!r} has the shape {list(w.shape)}; the integer kernel takes a matrix"
-    if not w.is_constant and (x.quantization is None or w.quantization is None):
-        return "a product of two activations without static quantization has no integer kernel: plan it as f32"
+    if not w.is_constant:
+        return _integer_activations(op, x, w)
     if w.quantization is not None and w.quantization.granularity == "channel":
         columns = 0 if op.attr_int("transB", 0) else len(w.shape) - 1
-        if not w.is_constant or (w.quantization.axis or 0) % len(w.shape) != columns:
+        if (w.quantization.axis or 0) % len(w.shape) != columns:
             return f"its weight {w.name!r} is quantized along the summed axis, which has no integer product"
+    return None
+
+
+def _integer_activations(op: Op, x: Tensor, w: Tensor) -> str | None:
+    """A product of two tensors that are both computed while running."""
+    if "Gemm" in op.type:
+        return f"its second input {w.name!r} is computed while running, and the integer Gemm needs it as a constant"
+    if x.quantization is None or w.quantization is None:
+        return "a product of two activations without static quantization has no integer kernel: plan it as f32"
+    if w.quantization.granularity == "channel":
+        return f"its activation {w.name!r} is quantized per channel, which has no integer product"
+    if len(op.inputs) > 2 and op.inputs[2]:
+        return "a product of two activations with a fused bias has no integer kernel: plan it as f32"
     return None
 
 
 MATRIX_TYPES = frozenset({"Conv", "FusedConv", "ConvTranspose", "FusedConvTranspose", "MatMul", "FusedMatMul", "Gemm", "FusedGemm"})
 
 _UNARY = (
-    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal", "Relu",
-    "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Sqrt", "Tanh",
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "Neg", "Reciprocal",
+    "Relu", "Round", "Sigmoid", "Sign", "Silu", "Sin", "Softplus", "Sqrt", "Tanh",
 )  # fmt: skip
 _CHAINED = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod", "PRelu", "Sum")
+
 
 def _quantizes(op: Op, graph: Graph, side: int) -> str | None:
     real, stored = (graph.tensors[n] for n in ((op.inputs[0], op.outputs[0]) if side == 0 else (op.outputs[0], op.inputs[0])))
@@ -209,6 +223,10 @@ def _reduces(op: Op, graph: Graph) -> str | None:
     if x.quantization is None and x.dtype in _INDEX and y.dtype is x.dtype:
         return _parameters(op, graph, 1)
     return _leading_real(1)(op, graph)
+
+
+def _index_of(op: Op, graph: Graph) -> str | None:
+    return _first([graph.tensors[op.inputs[0]]], _is_real, "float32 or quantized tensors")
 
 
 def _log_softmax(op: Op, graph: Graph) -> str | None:
@@ -270,5 +288,5 @@ RULES: Mapping[str, Rule] = {
     "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
     "Resize": _resize,
     "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
-    "ArgMax": _leading_real(1), "ArgMin": _leading_real(1),
+    "ArgMax": _index_of, "ArgMin": _index_of,
 }  # fmt: skip

@@ -38,7 +38,9 @@ class Timeline:
         """
         expected = sum(len(job.compiled.stamped) + 3 for job in jobs)
         if len(stamps) != expected:
-            raise ExecutionError(f"a delegate on queue {queue} left {len(stamps)} time stamps instead of {expected}: it is not a valid delegate")
+            raise ExecutionError(
+                f"a delegate on queue {queue} left {len(stamps)} time stamps instead of {expected}: it is not a valid delegate"
+            )
         times = iter(stamps)
         for job in jobs:
             self._add_job(queue, job, times, iteration)

@@ -65,6 +65,7 @@ class _Reader:
         self.open: dict[int, list[tuple[int, str, str, Notes]]] = {}
         self.spans: list[Span] = []
         self.instants: list[Instant] = []
+        self.notes: dict[bytes, tuple[str, str | int | float]] = {}
         self.about: Notes | None = None
 
     def trace(self) -> Trace:
@@ -123,9 +124,13 @@ class _Reader:
     def _notes(self, annotations: Sequence[Value]) -> Notes:
         out: Notes = {}
         for a in annotations:
-            e = _group(_bytes(a))
-            value = _str(e[6][0]) if 6 in e else _int(e[4][0]) if 4 in e else e[5][0]
-            out.setdefault(self.names[3, _int(e[1][0])], []).append(value)  # type: ignore[arg-type]
+            raw = bytes(_bytes(a))
+            known = self.notes.get(raw)  # the same few recur in every slice
+            if known is None:
+                e = _group(_bytes(a))
+                value = _str(e[6][0]) if 6 in e else _int(e[4][0]) if 4 in e else float(e[5][0])
+                known = self.notes[raw] = (self.names[3, _int(e[1][0])], value)
+            out.setdefault(known[0], []).append(known[1])
         return out
 
     def _span(self, track: int, start: int, end: int, kind: str, name: str, notes: Notes) -> None:

@@ -9,12 +9,13 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import carray, types
+from numba import types
 
 from hetsched_kernels import codes as c
 from hetsched_kernels import functions as f
 from hetsched_kernels.compilation import block
-from hetsched_kernels.external import F32P, external
+from hetsched_kernels.external import external
+from hetsched_kernels.lowlevel import F32P, carray
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched_kernels import codes as c
-from hetsched_kernels.arrays import Array, InBool, InI64, InT, OutBool, OutF32, OutT, InF32  # noqa: I001
+from hetsched_kernels.arrays import Array, InBool, InF32, InI64, InT, OutBool, OutF32, OutT
 from hetsched_kernels.compilation import block, kernel
 
 _BLOCK = 1024
@@ -19,7 +19,7 @@ _ZERO = np.float32(0.0)
 
 
 def binary(a: Array, b: Array, out: Array, code: int, shape: Array, a_strides: Array, b_strides: Array) -> None:
-    """out = a ∘ b by the operands' type: :data:`binary_f32` or :data:`binary_int`."""
+    """Compute out = a ∘ b by the operands' type: :data:`binary_f32` or :data:`binary_int`."""
     (binary_f32 if a.dtype == np.float32 else binary_int)(a, b, out, code, shape, a_strides, b_strides)
 
 
@@ -77,7 +77,7 @@ def fetch(source: Any, offset: Any, stride: Any, n: Any, buffer: Any, copy: Any)
 
 @block
 def combine_f32(out: Any, a: Any, b: Any, code: Any) -> None:
-    """out[i] = a[i] ∘ b[i], float32, for the codes of ``codes.BINARY``; ``out`` must not be ``a`` or ``b``."""
+    """Compute out[i] = a[i] ∘ b[i], float32, for the codes of ``codes.BINARY``; ``out`` must not be ``a`` or ``b``."""
     n = out.shape[0]
     if code == c.ADD:
         for i in range(n):
@@ -137,7 +137,11 @@ def _power(out: Any, a: Any, b: Any) -> None:
 def _modulo(out: Any, a: Any, b: Any, code: Any) -> None:
     n = out.shape[0]
     for i in range(n):
-        r = a[i] - b[i] * np.float32(np.trunc(a[i] / b[i])) if abs(a[i]) < abs(b[i]) * np.float32(4194304.0) else np.float32(np.fmod(a[i], b[i]))
+        r = (
+            a[i] - b[i] * np.float32(np.trunc(a[i] / b[i]))
+            if abs(a[i]) < abs(b[i]) * np.float32(4194304.0)
+            else np.float32(np.fmod(a[i], b[i]))
+        )
         if code == c.MOD and r != _ZERO and (r < _ZERO) != (b[i] < _ZERO):
             r += b[i]
         out[i] = r
@@ -145,7 +149,7 @@ def _modulo(out: Any, a: Any, b: Any, code: Any) -> None:
 
 @kernel
 def binary_f32(a: InF32, b: InF32, out: OutF32, code: int, shape: InI64, a_strides: InI64, b_strides: InI64) -> None:
-    """out = a ∘ b with broadcasting.
+    """Compute out = a ∘ b with broadcasting.
 
     Args:
         a: first operand, flat; may be ``out`` itself where it has out's shape.
@@ -217,7 +221,7 @@ def _power_int(a: Any, b: Any) -> Any:
 
 @kernel(T=("int64", "int32"))
 def binary_int(a: InT, b: InT, out: OutT, code: int, shape: InI64, a_strides: InI64, b_strides: InI64) -> None:
-    """out = a ∘ b on integers with broadcasting; arguments as :data:`binary_f32`. Division by zero gives 0."""
+    """Compute out = a ∘ b on integers with broadcasting; arguments as :data:`binary_f32`. Division by zero gives 0."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
     index = np.zeros(rank, np.int64)
@@ -235,7 +239,7 @@ def binary_int(a: InT, b: InT, out: OutT, code: int, shape: InI64, a_strides: In
 
 @kernel(T=("float32", "int64", "int32", "bool"))
 def compare(a: InT, b: InT, out: OutBool, code: int, shape: InI64, a_strides: InI64, b_strides: InI64) -> None:
-    """out = a ∘ b, a comparison of ``codes.COMPARE``; arguments as :data:`binary_f32`, ``out`` bool."""
+    """Compute out = a ∘ b, a comparison of ``codes.COMPARE``; arguments as :data:`binary_f32`, ``out`` bool."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
     index = np.zeros(rank, np.int64)
@@ -262,7 +266,7 @@ def compare(a: InT, b: InT, out: OutBool, code: int, shape: InI64, a_strides: In
 
 @kernel
 def logical(a: InBool, b: InBool, out: OutBool, code: int, shape: InI64, a_strides: InI64, b_strides: InI64) -> None:
-    """out = a ∘ b on bool, ``codes.LOGICAL``; arguments as :data:`binary_f32`."""
+    """Compute out = a ∘ b on bool, ``codes.LOGICAL``; arguments as :data:`binary_f32`."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
     index = np.zeros(rank, np.int64)
@@ -284,10 +288,8 @@ def logical(a: InBool, b: InBool, out: OutBool, code: int, shape: InI64, a_strid
 
 
 @kernel(T=("uint8", "uint16", "uint32", "uint64"))
-def where(
-    condition: InBool, a: InT, b: InT, out: OutT, shape: InI64, c_strides: InI64, a_strides: InI64, b_strides: InI64
-) -> None:
-    """out = a where condition else b, with broadcasting; any element type through its unsigned view.
+def where(condition: InBool, a: InT, b: InT, out: OutT, shape: InI64, c_strides: InI64, a_strides: InI64, b_strides: InI64) -> None:
+    """Compute out = a where condition else b, with broadcasting; any element type through its unsigned view.
 
     Args:
         condition: bool operand, flat.

@@ -9,15 +9,15 @@ from typing import Any
 
 import llvmlite.ir as ir
 from numba import types
-from numba.extending import intrinsic
 
 from hetsched_kernels.arrays import InF32, InS, InU16, OutF32, OutT, OutU16
 from hetsched_kernels.compilation import kernel
+from hetsched_kernels.lowlevel import intrinsic
 
 _TYPES = ("float32", "float64", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def half_to_float(typing_context: Any, bits: Any) -> Any:
     """A float16, given as uint16 bits, as float32."""
 
@@ -27,7 +27,7 @@ def half_to_float(typing_context: Any, bits: Any) -> Any:
     return types.float32(types.uint16), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_to_half(typing_context: Any, value: Any) -> Any:
     """A float32 rounded to float16, as uint16 bits."""
 
@@ -39,7 +39,7 @@ def float_to_half(typing_context: Any, value: Any) -> Any:
 
 @kernel(S=_TYPES, T=_TYPES)
 def cast(x: InS, out: OutT) -> None:
-    """out = x in out's type; floats truncate towards zero, anything but 0 is true, integers wrap.
+    """Compute out = x in out's type; floats truncate towards zero, anything but 0 is true, integers wrap.
 
     Args:
         x: [n] input.
@@ -51,13 +51,13 @@ def cast(x: InS, out: OutT) -> None:
 
 @kernel
 def f16_to_f32(x: InU16, out: OutF32) -> None:
-    """out = x; x holds float16 bits."""
+    """Compute out = x; x holds float16 bits."""
     for i in range(x.shape[0]):
         out[i] = half_to_float(x[i])
 
 
 @kernel
 def f32_to_f16(x: InF32, out: OutU16) -> None:
-    """out = x rounded to float16 (half to even, overflow to infinity), as bits."""
+    """Compute out = x rounded to float16 (half to even, overflow to infinity), as bits."""
     for i in range(x.shape[0]):
         out[i] = float_to_half(x[i])

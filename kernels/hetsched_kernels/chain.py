@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import llvmlite.ir as ir
 import numpy as np
-from numba import carray, types
-from numba.extending import intrinsic
+from numba import types
 
 from hetsched_kernels import codes as c
 from hetsched_kernels.activation import ACTIVATE, apply_unary
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.binary import combine_f32
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.lowlevel import F32P, carray, intrinsic
 
 BLOCK = 1024
 _LOAD, _UNARY, _BINARY = 0, 1, 2
@@ -148,12 +147,12 @@ def addresses(arrays: Sequence[Array]) -> Array:
     return np.array([a.ctypes.data for a in arrays], np.int64)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _pointer(typing_context: Any, address: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(types.CPointer(types.float32)))
+        return builder.inttoptr(args[0], context.get_value_type(F32P))
 
-    return types.CPointer(types.float32)(types.int64), codegen
+    return F32P(types.int64), codegen
 
 
 @block
@@ -181,7 +180,7 @@ def _load(target: Any, address: Any, start: Any, inner: Any, period: Any) -> Non
 
 @kernel(needs=(ACTIVATE,))
 def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scratch: OutF32) -> None:
-    """out = the chain applied to the inputs.
+    """Compute out = the chain applied to the inputs.
 
     Args:
         program: :attr:`Chain.program`.
@@ -196,7 +195,14 @@ def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scr
         n = min(BLOCK, length - start)
         target = scratch[:n]
         for s in range(steps):
-            kind, where, p2, p3, p4, p5 = program[6 * s], program[6 * s + 1], program[6 * s + 2], program[6 * s + 3], program[6 * s + 4], program[6 * s + 5]
+            kind, where, p2, p3, p4, p5 = (
+                program[6 * s],
+                program[6 * s + 1],
+                program[6 * s + 2],
+                program[6 * s + 3],
+                program[6 * s + 4],
+                program[6 * s + 5],
+            )
             target = scratch[where * BLOCK : where * BLOCK + n]
             if kind == _LOAD:
                 if start == 0 or p5 == 0:

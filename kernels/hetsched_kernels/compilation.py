@@ -16,19 +16,18 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numba import njit, types
-from numba.core import config
-
-F = TypeVar("F", bound=Callable[..., Any])
+from numba.core import config as numba_config
 
 #: Sums may be reordered and contracted (NaN and infinities stay exact); needed for a reduction to use vectors at all.
 REORDER = frozenset({"reassoc", "nsz", "contract"})
 #: Products and sums may be contracted to a fused multiply-add; nothing else.
 CONTRACT = frozenset({"contract"})
 
+config: Any = numba_config
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^from hetsched_kernels\.(\w+) import|^from hetsched_kernels import (\w+)", re.MULTILINE)
 _KEEP = 64
@@ -110,7 +109,15 @@ def cached_in_sources(compiled: Any, function: Callable[..., Any]) -> None:
             config.CACHE_DIR = before
 
 
-def block(function: F | None = None, *, fast: frozenset[str] = CONTRACT, inline: bool = False) -> Any:
+@overload
+def block(function: Callable[..., Any]) -> Any: ...
+
+
+@overload
+def block(*, fast: frozenset[str] = ..., inline: bool = ...) -> Callable[[Callable[..., Any]], Any]: ...
+
+
+def block(function: Callable[..., Any] | None = None, *, fast: frozenset[str] = CONTRACT, inline: bool = False) -> Any:
     """Mark a building block: compiled into the kernels that call it.
 
     Args:
@@ -207,8 +214,23 @@ class Kernel:
         return types.Array(letters.get(element) or _ELEMENTS[element], 1, "C", readonly=readonly)
 
 
+@overload
+def kernel(function: Callable[..., Any]) -> Any: ...
+
+
+@overload
 def kernel(
-    function: Callable[..., Any] | None = None, *, fast: frozenset[str] = CONTRACT, needs: Sequence[Installable] = (), **elements: Sequence[str]
+    *, fast: frozenset[str] = ..., needs: Sequence[Installable] = ..., **elements: Sequence[str]
+) -> Callable[[Callable[..., Any]], Any]: ...
+
+
+def kernel(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    fast: frozenset[str] = CONTRACT,
+    needs: Sequence[Installable] = (),
+    **elements: Sequence[str],
 ) -> Any:
     """Mark an entry point.
 
@@ -220,4 +242,4 @@ def kernel(
     """
     if function is None:
         return lambda f: Kernel(f, fast, needs, elements)
-    return cast(Any, Kernel(function, fast, needs, elements))
+    return Kernel(function, fast, needs, elements)

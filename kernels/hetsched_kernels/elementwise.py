@@ -12,7 +12,7 @@ _BLOCK = 2048
 
 @kernel(needs=(ACTIVATE,))
 def unary_f32(x: InF32, out: OutF32, code: int, alpha: float, beta: float) -> None:
-    """out = f(x), f one of ``codes.UNARY``.
+    """Compute out = f(x), f one of ``codes.UNARY``.
 
     Args:
         x: [n] input; may be ``out`` itself.
@@ -35,7 +35,7 @@ def unary_f32(x: InF32, out: OutF32, code: int, alpha: float, beta: float) -> No
 
 @kernel(T=("int64", "int32"))
 def unary_int(x: InT, out: OutT, code: int) -> None:
-    """out = f(x) on integers: Neg, Abs, Sign, Relu, Identity.
+    """Compute out = f(x) on integers: Neg, Abs, Sign, Relu, Identity.
 
     Args:
         x: [n] input; may be ``out`` itself.
@@ -57,6 +57,6 @@ def unary_int(x: InT, out: OutT, code: int) -> None:
 
 @kernel
 def logical_not(x: InBool, out: OutBool) -> None:
-    """out = not x, on bool arrays [n]."""
+    """Compute out = not x, on bool arrays [n]."""
     for i in range(x.shape[0]):
         out[i] = not x[i]

@@ -15,15 +15,11 @@ import llvmlite.binding as llvm
 import llvmlite.ir as ir
 from numba import types
 from numba.core.ccallback import CFunc
-from numba.extending import intrinsic
 
 from hetsched_kernels.compilation import CONTRACT, cached_in_sources, source_digest
+from hetsched_kernels.lowlevel import intrinsic
 
 _lock = RLock()
-F32P = types.CPointer(types.float32)
-I32P = types.CPointer(types.int32)
-I64P = types.CPointer(types.int64)
-U8P = types.CPointer(types.uint8)
 
 
 class External:

@@ -9,10 +9,10 @@ from typing import Any
 
 import llvmlite.ir as ir
 from numba import types
-from numba.extending import intrinsic
 
 from hetsched_kernels.arrays import InI64, OutI64
 from hetsched_kernels.compilation import kernel
+from hetsched_kernels.lowlevel import intrinsic
 from hetsched_kernels.target import target
 
 
@@ -21,7 +21,7 @@ def _element(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.gep(data, [index], inbounds=True)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_acquire(typing_context: Any, flags: Any, index: Any) -> Any:
     """Atomic load of ``flags[index]``."""
 
@@ -31,7 +31,7 @@ def load_acquire(typing_context: Any, flags: Any, index: Any) -> Any:
     return types.int64(flags, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_release(typing_context: Any, flags: Any, index: Any, value: Any) -> Any:
     """Atomic store to ``flags[index]``."""
 
@@ -42,7 +42,7 @@ def store_release(typing_context: Any, flags: Any, index: Any, value: Any) -> An
     return types.none(flags, types.int64, types.int64), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def relax(typing_context: Any) -> Any:
     """Tell the core that this is a spin: ``pause`` on x86, nothing elsewhere."""
 
@@ -56,9 +56,9 @@ def relax(typing_context: Any) -> Any:
 
 
 @kernel
-def load(flags: InI64, index: int) -> int:
+def load(flags: InI64, index: int) -> Any:
     """``flags[index]`` with acquire order."""
-    return load_acquire(flags, index)  # type: ignore[no-any-return]
+    return load_acquire(flags, index)
 
 
 @kernel
@@ -72,13 +72,13 @@ signal = store
 
 
 @kernel
-def wait_ge(flags: InI64, index: int, value: int, spins: int) -> bool:
+def wait_ge(flags: InI64, index: int, value: int, spins: int) -> Any:
     """Spin until ``flags[index] >= value``, at most ``spins`` times; whether it happened. The GIL is not held."""
     for _ in range(spins):
         if load_acquire(flags, index) >= value:
             return True
         relax()
-    return load_acquire(flags, index) >= value  # type: ignore[no-any-return]
+    return load_acquire(flags, index) >= value
 
 
 @kernel

@@ -11,9 +11,9 @@ from typing import Any
 import llvmlite.ir as ir
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
 from hetsched_kernels.compilation import block
+from hetsched_kernels.lowlevel import intrinsic
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, half to even
 _MAGIC_BITS = np.int32(0x4B400000)
@@ -27,7 +27,7 @@ _TWO = np.float32(2.0)
 _SQRT_HALF = np.float32(0.7071067811865476)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bits_to_float(typing_context: Any, bits: Any) -> Any:
     """Reinterpret an int32 as a float32."""
 
@@ -37,7 +37,7 @@ def bits_to_float(typing_context: Any, bits: Any) -> Any:
     return types.float32(types.int32), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_to_bits(typing_context: Any, value: Any) -> Any:
     """Reinterpret a float32 as an int32."""
 

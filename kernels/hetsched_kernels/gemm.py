@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetsched_kernels import codes
-from hetsched_kernels.activation import activate
-from hetsched_kernels.activation import ACTIVATE
+from hetsched_kernels.activation import ACTIVATE, activate
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.tile import COLS, ROWS, TILE
@@ -66,8 +65,8 @@ def panel_bias(bias: Any, start: Any, cols: Any, spare: Any) -> Any:
 @kernel(needs=(tile_f32, ACTIVATE))
 def gemm_f32(
     a: InF32, b: InF32, bias: InF32, out: OutF32, scratch: OutF32, m: int, n: int, k: int, activation: int, alpha: float, beta: float
-) -> None:  # fmt: skip
-    """out = activation(a · b + bias).
+) -> None:
+    """Compute out = activation(a · b + bias).
 
     Args:
         a: [m · k].
@@ -163,10 +162,19 @@ def pack_panel(b: Any, row_stride: Any, col_stride: Any, k: Any, cols: Any, pane
 
 @kernel(needs=(tile_f32, ACTIVATE))
 def matmul_f32(
-    a: InF32, a_offsets: InI64, b: InF32, b_offsets: InI64, bias: InF32, out: OutF32, scratch: OutF32, shape: InI64, activation: int, alpha: float,
+    a: InF32,
+    a_offsets: InI64,
+    b: InF32,
+    b_offsets: InI64,
+    bias: InF32,
+    out: OutF32,
+    scratch: OutF32,
+    shape: InI64,
+    activation: int,
+    alpha: float,
     beta: float,
-) -> None:  # fmt: skip
-    """out[i] = activation(a[i] · b[i] + bias) for every matrix of a batch.
+) -> None:
+    """Compute out[i] = activation(a[i] · b[i] + bias) for every matrix of a batch.
 
     Args:
         a: left matrices.

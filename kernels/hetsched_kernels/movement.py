@@ -24,7 +24,9 @@ def _merge(shape: Any, src_strides: Any, dst_strides: Any, merged: Any) -> Any:
     for axis in range(shape.shape[0]):
         if shape[axis] == 1:
             continue
-        joins = rank > 0 and merged[1, rank - 1] == src_strides[axis] * shape[axis] and merged[2, rank - 1] == dst_strides[axis] * shape[axis]
+        joins = (
+            rank > 0 and merged[1, rank - 1] == src_strides[axis] * shape[axis] and merged[2, rank - 1] == dst_strides[axis] * shape[axis]
+        )
         if joins:
             merged[0, rank - 1] *= shape[axis]
         else:

@@ -33,7 +33,7 @@ def _moments(x: Any, epsilon: Any) -> Any:
 
 @kernel
 def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, cols: int, epsilon: float) -> None:
-    """out = (x - mean) / sqrt(variance + epsilon) · scale + bias over the last axis.
+    """Compute out = (x - mean) / sqrt(variance + epsilon) · scale + bias over the last axis.
 
     Args:
         x: [rows · cols]; may be ``out`` itself.
@@ -57,7 +57,7 @@ def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, 
 
 @kernel
 def rms_norm_f32(x: InF32, scale: InF32, out: OutF32, rows: int, cols: int, epsilon: float) -> None:
-    """out = x / sqrt(mean(x²) + epsilon) · scale over the last axis; arguments as :data:`layer_norm_f32`."""
+    """Compute out = x / sqrt(mean(x²) + epsilon) · scale over the last axis; arguments as :data:`layer_norm_f32`."""
     for r in range(rows):
         source, row = x[r * cols : (r + 1) * cols], out[r * cols : (r + 1) * cols]
         factor = _ONE / np.sqrt(np.float32(_squares(source, np.float32(0.0)) / np.float32(cols)) + epsilon)
@@ -69,7 +69,7 @@ def rms_norm_f32(x: InF32, scale: InF32, out: OutF32, rows: int, cols: int, epsi
 def batch_norm_f32(
     x: InF32, scale: InF32, bias: InF32, mean: InF32, variance: InF32, out: OutF32, outer: int, channels: int, inner: int, epsilon: float
 ) -> None:
-    """out = (x - mean) / sqrt(variance + epsilon) · scale + bias per channel of [outer, channels, inner].
+    """Compute out = (x - mean) / sqrt(variance + epsilon) · scale + bias per channel of [outer, channels, inner].
 
     Args:
         x: [outer · channels · inner]; may be ``out`` itself.
@@ -95,7 +95,7 @@ def batch_norm_f32(
 
 @kernel
 def instance_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, outer: int, channels: int, inner: int, epsilon: float) -> None:
-    """out = (x - mean) / sqrt(variance + epsilon) · scale + bias, the moments over each image's channel.
+    """Compute out = (x - mean) / sqrt(variance + epsilon) · scale + bias, the moments over each image's channel.
 
     Arguments as :data:`batch_norm_f32`.
     """

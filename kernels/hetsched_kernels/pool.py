@@ -9,6 +9,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.spans import valid_range
 
 _ZERO = np.float32(0.0)
 
@@ -35,16 +36,8 @@ def pool_geometry(
 
 
 @block
-def valid_range(size: Any, out_size: Any, stride: Any, shift: Any) -> Any:
-    """The outputs [low, high) whose input position ``i · stride + shift`` lies in [0, size)."""
-    low = 0 if shift >= 0 else (-shift + stride - 1) // stride
-    high = (size - 1 - shift) // stride + 1 if size - 1 >= shift else 0
-    return min(low, out_size), max(min(high, out_size), min(low, out_size))
-
-
-@block
 def _max_row(out: Any, x: Any, stride: Any) -> None:
-    """out[i] = max(out[i], x[i · stride])."""
+    """Compute out[i] = max(out[i], x[i · stride])."""
     n = out.shape[0]
     if stride == 1:
         for i in range(n):
@@ -73,7 +66,7 @@ def _add_row(out: Any, x: Any, stride: Any) -> None:
 
 @kernel
 def max_pool_f32(x: InF32, out: OutF32, geometry: InI64) -> None:
-    """out = largest value in each window; padding never wins.
+    """Compute out = largest value in each window; padding never wins.
 
     Args:
         x: [n · c · h · w].
@@ -126,7 +119,7 @@ def max_pool_u8(x: InU8, out: OutU8, geometry: InI64, signed: bool) -> None:
 
 @kernel
 def average_pool_f32(x: InF32, out: OutF32, geometry: InI64, include_pad: bool) -> None:
-    """out = mean of each window.
+    """Compute out = mean of each window.
 
     Args:
         x: [n · c · h · w].

@@ -104,7 +104,7 @@ def _reduce_row(x: Any, code: Any) -> Any:
 
 @block
 def _accumulate(out: Any, row: Any, code: Any) -> None:
-    """out[i] = out[i] ∘ row[i] for one step along the axis."""
+    """Compute out[i] = out[i] ∘ row[i] for one step along the axis."""
     n = out.shape[0]
     if code in (c.SUM, c.MEAN):
         for i in range(n):
@@ -164,7 +164,7 @@ def _columns(x: Any, row: Any, code: Any, base: Any, axis: Any, inner: Any) -> N
 
 @kernel
 def reduce_f32(x: InF32, out: OutF32, code: int, outer: int, axis: int, inner: int) -> None:
-    """out = reduction of x over its middle axis. NaN are ignored by Max and Min, kept by the others.
+    """Compute out = reduction of x over its middle axis. NaN are ignored by Max and Min, kept by the others.
 
     Args:
         x: [outer · axis · inner].
@@ -184,7 +184,7 @@ def reduce_f32(x: InF32, out: OutF32, code: int, outer: int, axis: int, inner: i
 
 @kernel(T=("int64", "int32"))
 def reduce_int(x: InT, out: OutT, code: int, outer: int, axis: int, inner: int) -> None:
-    """out = Sum, Mean (towards zero), Max, Min or Prod of integers; arguments as :data:`reduce_f32`, axis ≥ 1."""
+    """Compute out = Sum, Mean (towards zero), Max, Min or Prod of integers; arguments as :data:`reduce_f32`, axis ≥ 1."""
     for o in range(outer):
         for i in range(inner):
             base = o * axis * inner + i

@@ -51,9 +51,15 @@ def _nearest(x: float, rounding: str) -> int:
 
 
 def resize_axis(
-    size: int, out: int, scale: float, mode: str, transform: str = "half_pixel", rounding: str = "round_prefer_floor", cubic: float = -0.75,
+    size: int,
+    out: int,
+    scale: float,
+    mode: str,
+    transform: str = "half_pixel",
+    rounding: str = "round_prefer_floor",
+    cubic: float = -0.75,
     exclude_outside: bool = False,
-) -> Taps:  # fmt: skip
+) -> Taps:
     """The taps of one axis.
 
     Args:
@@ -106,9 +112,19 @@ def _cubic(t: float, a: float) -> list[float]:
 
 @kernel
 def resize_f32(
-    x: InF32, out: OutF32, scratch: OutF32, y_index: InI64, y_weight: InF32, x_index: InI64, x_weight: InF32, outer: int, h: int, w: int, oh: int,
+    x: InF32,
+    out: OutF32,
+    scratch: OutF32,
+    y_index: InI64,
+    y_weight: InF32,
+    x_index: InI64,
+    x_weight: InF32,
+    outer: int,
+    h: int,
+    w: int,
+    oh: int,
     ow: int,
-) -> None:  # fmt: skip
+) -> None:
     """Resize the last two axes: rows are blended first, then columns.
 
     Args:

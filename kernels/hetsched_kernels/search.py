@@ -8,7 +8,7 @@ from hetsched_kernels.compilation import kernel
 
 @kernel
 def argmax_f32(x: InF32, out: OutI64, outer: int, axis: int, inner: int, largest: bool, last: bool) -> None:
-    """out = position of the extreme along the middle axis.
+    """Compute out = position of the extreme along the middle axis.
 
     Args:
         x: [outer · axis · inner], axis ≥ 1.
@@ -33,7 +33,7 @@ def argmax_f32(x: InF32, out: OutI64, outer: int, axis: int, inner: int, largest
 
 @kernel(T=("float32", "int64", "int32"))
 def cumsum(x: InT, out: OutT, outer: int, axis: int, inner: int, exclusive: bool, reverse: bool) -> None:
-    """out = running sum along the middle axis of [outer, axis, inner]; ``out`` must not be ``x``.
+    """Compute out = running sum along the middle axis of [outer, axis, inner]; ``out`` must not be ``x``.
 
     Args:
         x: input.

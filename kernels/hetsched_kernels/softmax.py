@@ -61,7 +61,7 @@ def normalize_row(row: Any) -> None:
 
 @kernel
 def softmax_f32(x: InF32, mask: InF32, out: OutF32, rows: int, cols: int, scale: float, mask_rows: InI64) -> None:
-    """out = softmax(x · scale + mask) over the last axis.
+    """Compute out = softmax(x · scale + mask) over the last axis.
 
     Args:
         x: [rows · cols]; may be ``out`` itself.
@@ -93,7 +93,7 @@ def softmax_f32(x: InF32, mask: InF32, out: OutF32, rows: int, cols: int, scale:
 
 @kernel
 def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: int, inner: int, scale: float) -> None:
-    """out = softmax(x · scale) over the middle axis of [outer, axis, inner].
+    """Compute out = softmax(x · scale) over the middle axis of [outer, axis, inner].
 
     Args:
         x: [outer · axis · inner]; may be ``out`` itself.
@@ -131,7 +131,7 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
 
 @kernel
 def log_softmax_f32(x: InF32, out: OutF32, rows: int, cols: int) -> None:
-    """out = log(softmax(x)) over the last axis of [rows, cols]."""
+    """Compute out = log(softmax(x)) over the last axis of [rows, cols]."""
     for r in range(rows):
         row, source = out[r * cols : (r + 1) * cols], x[r * cols : (r + 1) * cols]
         largest = row_max(source)

@@ -9,7 +9,7 @@ import llvmlite.ir as ir
 
 from hetsched_kernels.target import target
 
-I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
 
 
@@ -51,6 +51,15 @@ def call(builder: Any, name: str, result: Any, args: Sequence[Any]) -> Any:
     if function is None:
         function = ir.Function(builder.module, ir.FunctionType(result, [a.type for a in args]), name)
     return builder.call(function, args)
+
+
+def masked_store(builder: Any, name: str, value: Any, pointer: Any, mask: Any, mask_type: Any) -> None:
+    """Store the lanes whose mask bit is set."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(ir.VoidType(), [value.type, pointer.type, I32, mask_type])
+        function = ir.Function(builder.module, kind, name)
+    builder.call(function, [value, pointer, ir.Constant(I32, 4), mask])
 
 
 def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:

@@ -12,7 +12,8 @@ from hetsched.soc import SoC
 from hetsched.trace import Instant
 from hetsched_simulations.clocks import Clusters, Dvfs, Points
 from hetsched_simulations.governors import StepWise, Zone
-from hetsched_simulations.history import History, Labels
+from hetsched_simulations.history import Columns, History, Labels, Mode
+from hetsched_simulations.machine import Host
 from hetsched_simulations.power import Power
 from hetsched_simulations.result import Energy, Throttling
 from hetsched_simulations.thermal import Network, initial_temperatures
@@ -45,19 +46,17 @@ class Device:
         self.governor = StepWise.of(soc, self.clusters.processor, [len(c.operating_points) for c in self.clusters.clusters])
         self.zones: list[Zone] = self.governor.zones if self.thermal else []
         self.base: Points = self.clusters.base(conditions.governor or soc.governor)
+        self.host = Host(table.host, max(self.power.queue_w(table.host), 1e-9))
         self.history = History()
         self.instants: list[Instant] = []
         self._seen, self._stride = 0, 1
-        c = len(self.base)
-        self.dynamic_j, self.static_j, self.hz_s = np.zeros(c), np.zeros(c), np.zeros(c)
-        self.dram_j = self.bytes = self.elapsed_s = self.throttled_s = 0.0
-        self.peak_c = self.node_c
         self.steps = 0
         self.first_step_s: float | None = None
         self.lowest: Points = self.base
         self.tripped: list[str] = []
-        self._to_processor = np.zeros((len(soc.processors), c))
-        self._to_processor[list(self.clusters.processor), range(c)] = 1.0
+        self._cluster_heat = self.power.heat[:, : len(self.base)].copy()
+        self._to_processor = np.zeros((len(soc.processors), len(self.base)))
+        self._to_processor[list(self.clusters.processor), range(len(self.base))] = 1.0
         self._set(self.base)
 
     def _set(self, points: Points) -> None:
@@ -68,39 +67,26 @@ class Device:
         self.rates = self.clusters.rates(points)
         self.lowest = tuple(min(a, b) for a, b in zip(self.lowest, points, strict=True))
 
-    def cluster_activity(self, queue_activity: Sequence[float] | FloatArray) -> FloatArray:
-        """[c] activity of clusters from that of queues."""
-        return np.asarray(np.asarray(queue_activity) @ self.clusters.share)
+    def mode(self, activity: Sequence[float] | FloatArray, busy: Sequence[float] | FloatArray, flow_bytes_s: float) -> Mode:
+        """What holds at the present clocks while queues have this activity [q], are busy [q] and move this much together."""
+        dynamic = self.dynamic_w * (np.asarray(activity) @ self.clusters.share)
+        dram = flow_bytes_s * self.power.j_per_byte
+        heat = self.power.heat @ np.concatenate([dynamic, [dram, self.power.base_w]])
+        return Mode(dynamic, flow_bytes_s, dram, np.array(busy), self.hz, self.points != self.base, heat)
 
-    def preview(self, activity: FloatArray, flow_bytes_s: float, dt_s: float, grid: bool) -> tuple[FloatArray, FloatArray]:
+    def preview(self, mode: Mode, dt_s: float, grid: bool) -> tuple[FloatArray, FloatArray]:
         """Temperatures after ``dt_s`` and static power now, changing nothing. ``grid``: the step length recurs."""
         static = self.power.static_w(self.leakage_25_w, self.node_c)
         if self.network is None:
             return self.node_c, static
-        sources = np.concatenate([self.dynamic_w * activity + static, [flow_bytes_s * self.power.j_per_byte, self.power.base_w]])
         step = self.network.grid_step if grid else self.network.step
-        return step(self.node_c, self.power.heat @ sources, dt_s), static
+        return step(self.node_c, mode.heat_w + self._cluster_heat @ static, dt_s), static
 
-    def advance(
-        self, start_s: float, end_s: float, activity: FloatArray, flow_bytes_s: float, busy: FloatArray,
-        previewed: tuple[FloatArray, FloatArray] | None = None,
-    ) -> None:  # fmt: skip
-        """Let an interval of constant activity ([c]) and traffic pass; ``busy`` [q] is for the trace."""
-        dt = end_s - start_s
-        node_c, static = previewed or self.preview(activity, flow_bytes_s, dt, grid=False)
-        dynamic = self.dynamic_w * activity
-        dram_w = flow_bytes_s * self.power.j_per_byte
-        self.history.add(start_s, end_s, self.node_c, self._to_processor @ (dynamic + static), dram_w, flow_bytes_s, busy, self.hz)
-        self.dynamic_j += dynamic * dt
-        self.static_j += static * dt
-        self.hz_s += self.hz * dt
-        self.dram_j += dram_w * dt
-        self.bytes += flow_bytes_s * dt
-        self.elapsed_s += dt
-        if self.points != self.base:
-            self.throttled_s += dt
+    def advance(self, start_s: float, end_s: float, mode: Mode, previewed: tuple[FloatArray, FloatArray] | None = None) -> None:
+        """Let an interval pass."""
+        node_c, static = previewed or self.preview(mode, end_s - start_s, grid=False)
+        self.history.add(start_s, end_s, mode, self.node_c, static)
         self.node_c = node_c
-        self.peak_c = np.maximum(self.peak_c, node_c)
 
     def poll(self, zone: Zone, now_s: float) -> bool:
         """Let the governor look at a zone; True if an operating point changed."""
@@ -152,24 +138,25 @@ class Device:
     def labels(self) -> Labels:
         """Names for the counters."""
         processors = tuple(p.name for p in self.soc.processors)
-        return Labels(
-            tuple(n.name for n in self.soc.thermal.nodes), processors, self.clusters.names, tuple(q.name for q in self.table.queues)
-        )
+        nodes = tuple(n.name for n in self.soc.thermal.nodes)
+        queues = tuple(q.name for q in self.table.queues)
+        return Labels(nodes, processors, self.clusters.names, queues, self._to_processor)
 
-    def energy(self) -> Energy:
-        """The meters."""
+    def energy(self, columns: Columns) -> Energy:
+        """What the run drew."""
         names = [p.name for p in self.soc.processors]
-        dynamic, static = self._to_processor @ self.dynamic_j, self._to_processor @ self.static_j
-        base_j = self.power.base_w * self.elapsed_s
-        return Energy(dict(zip(names, dynamic.tolist(), strict=True)), dict(zip(names, static.tolist(), strict=True)), self.dram_j, base_j)
+        dynamic = (self._to_processor @ (columns.seconds @ columns.dynamic_w)).tolist()
+        static = (self._to_processor @ (columns.seconds @ columns.static_w)).tolist()
+        dram, base = float(columns.seconds @ columns.dram_w), self.power.base_w * float(columns.seconds.sum())
+        return Energy(dict(zip(names, dynamic, strict=True)), dict(zip(names, static, strict=True)), dram, base)
 
-    def throttling(self) -> Throttling:
-        """What the governor did so far."""
-        names = self.clusters.names
-        mean = (self.hz_s / self.elapsed_s if self.elapsed_s else self.hz).tolist()
+    def throttling(self, columns: Columns) -> Throttling:
+        """What the governor did."""
+        names, elapsed = self.clusters.names, float(columns.seconds.sum())
+        mean = (columns.seconds @ columns.hz / elapsed).tolist()
         lowest = self.clusters.hz(self.lowest).tolist()
         return Throttling(
-            self.steps, self.first_step_s, self.throttled_s,
+            self.steps, self.first_step_s, float(columns.seconds[columns.throttled].sum()),
             dict(zip(names, lowest, strict=True)), dict(zip(names, mean, strict=True)), tuple(self.tripped),
         )  # fmt: skip
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-import numpy as np
 from simpy import Environment
 from simpy.events import Event
 
@@ -17,40 +16,35 @@ from hetsched_simulations.governors import Zone
 from hetsched_simulations.machine import Machine
 from hetsched_simulations.workload import Command
 
-Finished = tuple[list[float], list[float]]
-"""When each inference finished, and its latency."""
-
 
 def run_full(
     device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, *,
     duration_s: float | None, iterations: int, period_s: float | None, progress: Callable[[float], None] | None,
-) -> Finished:  # fmt: skip
-    """Simulate every inference; at ``duration_s`` the one in flight is cut off."""
+) -> list[tuple[float, float]]:  # fmt: skip
+    """Simulate every inference: when it finished, and its latency. At ``duration_s`` the one in flight is cut off."""
     env = Environment()
-    machine = Machine(env, bus, device.rates, lambda a, b: _observe(device, machine, a, b))
+    machine = Machine(env, bus, device.rates, lambda a, b: _observe(device, machine, a, b), device.host)
     engine = Engine(env, machine, commands, log)
     for zone in device.zones:
         env.process(_polling(env, machine, device, zone))
-    times: list[float] = []
-    latencies: list[float] = []
+    finished: list[tuple[float, float]] = []
 
     def host() -> Generator[Event, Any, None]:
         k = 0
         while duration_s is not None or k < iterations:
             start = float(env.now)
             yield from engine.inference(k)
-            k += 1
-            times.append(float(env.now))
-            latencies.append(times[-1] - start)
+            k, now = k + 1, float(env.now)
+            finished.append((now, now - start))
             if progress is not None:
-                progress(times[-1] / duration_s if duration_s else k / iterations)
+                progress(now / duration_s if duration_s else k / iterations)
             if period_s is not None and (duration_s is not None or k < iterations):
-                yield env.timeout(max(next_arrival(times[-1], period_s) - times[-1], 0.0))
+                yield env.timeout(max(next_arrival(now, period_s) - now, 0.0))
 
     submitting = env.process(host())
     env.run(until=submitting if duration_s is None else duration_s)
     machine.settle()
-    return times, latencies
+    return finished
 
 
 def next_arrival(now_s: float, period_s: float) -> float:
@@ -59,8 +53,7 @@ def next_arrival(now_s: float, period_s: float) -> float:
 
 
 def _observe(device: Device, machine: Machine, start_s: float, end_s: float) -> None:
-    activity = device.cluster_activity(machine.activity)
-    device.advance(start_s, end_s, activity, sum(machine.flow_bytes_s), np.array(machine.busy))
+    device.advance(start_s, end_s, device.mode(machine.activity, machine.busy, sum(machine.flow_bytes_s)))
 
 
 def _polling(env: Environment, machine: Machine, device: Device, zone: Zone) -> Generator[Event, Any, None]:

@@ -5,7 +5,7 @@ operating point, state ``k`` the ``k``-th from the top. On every poll, for every
 
     throttle = T >= threshold                 # threshold = trip, less the hysteresis once it has fired
     first time:                 throttle ? cur + 1 : no target
-    throttle and raising:       cur + 1, at most the last state
+    throttle and raising:       cur + 1, at most the upper bound of the cooling map
     no throttle and dropping:   cur at its lower bound ? no target : cur - 1
     otherwise:                  the previous target
 
@@ -27,6 +27,7 @@ class _Instance:
     """One trip bound to one device."""
 
     device: int
+    upper: int
     target: int | None = None
     initialised: bool = False
 
@@ -106,7 +107,7 @@ class StepWise:
                 raise SoCError(f"the trip of {soc.id} at {float(trip.temperature_c):g} °C on {trip.node!r} {what}")
             key = (trip.node, float(trip.polling_s))
             zone = zones.setdefault(key, Zone(nodes.index(trip.node), trip.node, float(trip.polling_s)))
-            bound = [_Instance(d) for d, p in enumerate(processor_of) if names[p] in trip.processors]
+            bound = [_Instance(d, _upper(trip.upper, points[d])) for d, p in enumerate(processor_of) if names[p] in trip.processors]
             zone.trips.append(_Trip(round(1000 * float(trip.temperature_c)), round(1000 * float(trip.hysteresis_k)), bound))
         return cls(list(zones.values()), [n - 1 for n in points])
 
@@ -127,14 +128,14 @@ class StepWise:
         return events
 
     def _step(self, instance: _Instance, throttle: bool, trend: int) -> None:
-        current, last = self.states[instance.device], self.last_state[instance.device]
+        current, upper = self.states[instance.device], instance.upper
         if not instance.initialised:
             instance.initialised = True
-            instance.target = min(current + 1, last) if throttle else None
+            instance.target = min(current + 1, upper) if throttle else None
         elif throttle and trend > 0:
-            instance.target = min(current + 1, last)
+            instance.target = min(current + 1, upper)
         elif not throttle and trend < 0:
-            instance.target = None if current <= 0 else max(current - 1, 0)
+            instance.target = None if current <= 0 else min(current - 1, upper)
 
     def _arbitrate(self) -> None:
         deepest = [0] * len(self.states)
@@ -144,3 +145,8 @@ class StepWise:
                     if i.target is not None and i.target > deepest[i.device]:
                         deepest[i.device] = i.target
         self.states = deepest
+
+
+def _upper(share: float, points: int) -> int:
+    """The deepest state that a cooling map allows on a device with this many operating points; one, where it has any."""
+    return min(max(round(share * (points - 1)), 1), points - 1)

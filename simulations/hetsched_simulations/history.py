@@ -7,9 +7,10 @@ giving each extreme the time that makes the mean right; temperatures keep their 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from hetsched.costs import FloatArray
 from hetsched.trace import Counter, Trace
@@ -18,36 +19,71 @@ LIMIT = 2000
 """Samples of one counter after thinning."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
+class Mode:
+    """What holds during an interval: [c] clusters, [q] queues, [n] thermal nodes."""
+
+    dynamic_w: FloatArray  # [c]
+    flow_bytes_s: float
+    dram_w: float
+    busy: FloatArray  # [q]
+    hz: FloatArray  # [c]
+    throttled: bool
+    heat_w: FloatArray  # [n] everything but what clusters draw statically
+
+
 class History:
-    """Rows of piecewise-constant figures: from ``start_s[i]`` to ``start_s[i + 1]`` (or ``end_s``)."""
+    """Intervals one after another, each with its mode, its static power and the temperatures at its start."""
 
-    start_s: list[float] = field(default_factory=list)
-    end_s: float = 0.0
-    processor_w: list[FloatArray] = field(default_factory=list)
-    dram_w: list[float] = field(default_factory=list)
-    flow_bytes_s: list[float] = field(default_factory=list)
-    busy: list[FloatArray] = field(default_factory=list)
-    hz: list[FloatArray] = field(default_factory=list)
-    node_c: list[FloatArray] = field(default_factory=list)
-    """Temperatures at ``start_s``."""
+    def __init__(self) -> None:
+        self.start_s: list[float] = []
+        self.end_s = 0.0
+        self.node_c: list[FloatArray] = []
+        self.static_w: list[FloatArray] = []
+        self._modes: list[Mode] = []
+        self._index: dict[int, int] = {}
+        self._mode_of: list[int] = []
 
-    def add(
-        self, start_s: float, end_s: float, node_c: FloatArray, processor_w: FloatArray,
-        dram_w: float, flow_bytes_s: float, busy: FloatArray, hz: FloatArray,
-    ) -> None:  # fmt: skip
+    def add(self, start_s: float, end_s: float, mode: Mode, node_c: FloatArray, static_w: FloatArray) -> None:
         """Append an interval; ``node_c`` are the temperatures at its start."""
+        index = self._index.get(id(mode))
+        if index is None:
+            index = self._index[id(mode)] = len(self._modes)
+            self._modes.append(mode)
+        self._mode_of.append(index)
         self.start_s.append(start_s)
         self.end_s = end_s
         self.node_c.append(node_c)
-        self.processor_w.append(processor_w)
-        self.dram_w.append(dram_w)
-        self.flow_bytes_s.append(flow_bytes_s)
-        self.busy.append(busy)
-        self.hz.append(hz)
+        self.static_w.append(static_w)
+
+    def columns(self) -> Columns:
+        """Everything as arrays."""
+        k, m = self._mode_of, self._modes
+        start = np.array(self.start_s)
+        return Columns(
+            start, np.diff(np.append(start, self.end_s)), np.array([x.dynamic_w for x in m])[k], np.array(self.static_w),
+            np.array([x.dram_w for x in m])[k], np.array([x.flow_bytes_s for x in m])[k], np.array([x.busy for x in m])[k],
+            np.array([x.hz for x in m])[k], np.array([x.throttled for x in m])[k], np.array(self.node_c),
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
+class Columns:
+    """A history of ``k`` intervals as arrays, [k] or [k, c], [k, q], [k, n]."""
+
+    start_s: FloatArray
+    seconds: FloatArray
+    dynamic_w: FloatArray
+    static_w: FloatArray
+    dram_w: FloatArray
+    flow_bytes_s: FloatArray
+    busy: FloatArray
+    hz: FloatArray
+    throttled: npt.NDArray[np.bool_]
+    node_c: FloatArray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Labels:
     """Names of the counters' subjects."""
 
@@ -55,26 +91,25 @@ class Labels:
     processors: tuple[str, ...]
     clusters: tuple[str, ...]
     queues: tuple[str, ...]
+    to_processor: FloatArray  # [p, c] one where the cluster belongs to the processor
 
 
-def write_counters(trace: Trace, history: History, labels: Labels, base_w: float, final_c: FloatArray | None) -> None:
-    """Write all of a history's counters into a trace; ``final_c`` None: there are no temperatures."""
-    if not history.start_s:
-        return
-    t, end = np.array(history.start_s), history.end_s
-    power, dram = np.array(history.processor_w), np.array(history.dram_w)
+def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float, final_c: FloatArray | None) -> None:
+    """Write all counters of a history into a trace; ``final_c`` None: there are no temperatures."""
+    t, end = columns.start_s, float(columns.start_s[-1] + columns.seconds[-1])
+    power = (columns.dynamic_w + columns.static_w) @ labels.to_processor.T
     for j, name in enumerate(labels.processors):
         _rate(trace, f"power/{name}", "W", t, power[:, j], end)
-    _rate(trace, "power/dram", "W", t, dram, end)
+    _rate(trace, "power/dram", "W", t, columns.dram_w, end)
     _rate(trace, "power/base", "W", t, np.full(len(t), base_w), end)
-    _rate(trace, "power/total", "W", t, power.sum(axis=1) + dram + base_w, end)
-    _rate(trace, "bandwidth/dram", "B/s", t, np.array(history.flow_bytes_s), end)
+    _rate(trace, "power/total", "W", t, power.sum(axis=1) + columns.dram_w + base_w, end)
+    _rate(trace, "bandwidth/dram", "B/s", t, columns.flow_bytes_s, end)
     for j, name in enumerate(labels.queues):
-        _rate(trace, f"utilisation/{name}", "1", t, np.array(history.busy)[:, j], end)
+        _rate(trace, f"utilisation/{name}", "1", t, columns.busy[:, j], end)
     for j, name in enumerate(labels.clusters):
-        _rate(trace, f"frequency/{name}", "Hz", t, np.array(history.hz)[:, j], end)
+        _rate(trace, f"frequency/{name}", "Hz", t, columns.hz[:, j], end)
     if final_c is not None:
-        nodes = np.vstack([np.array(history.node_c), final_c])
+        nodes = np.vstack([columns.node_c, final_c])
         for j, name in enumerate(labels.nodes):
             write_points(trace, f"temperature/{name}", "degC", np.append(t, end), nodes[:, j])
 

@@ -7,16 +7,24 @@ traffic, or a clock changes) everything proceeds at constant rates, so the machi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from simpy import Environment
 from simpy.events import Event
 
 from hetsched_simulations.bandwidth import Bus
-from hetsched_simulations.power import LAUNCHING
 from hetsched_simulations.workload import Work
 
 #: Called with ``(from_s, to_s)`` for every interval of constant rates, before anything changes.
 Observer = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The queue whose cores prepare launches, and its dynamic power at the top clocks; infinite: launches cost no energy."""
+
+    queue: int = 0
+    dynamic_w: float = float("inf")
 
 
 class _Progress:
@@ -71,8 +79,9 @@ class _Running:
 class Machine:
     """Runs one piece of work per queue at a time; ``activity[q]``, ``busy[q]`` and ``flow_bytes_s[q]`` hold until the next change."""
 
-    def __init__(self, env: Environment, bus: Bus, rates: Sequence[float], observer: Observer) -> None:
+    def __init__(self, env: Environment, bus: Bus, rates: Sequence[float], observer: Observer, host: Host) -> None:
         n = len(rates)
+        self.host = host
         self.env, self.bus, self.observer = env, bus, observer
         self.rates = list(rates)
         self.activity = [0.0] * n
@@ -131,15 +140,19 @@ class Machine:
         granted = dict(zip((q for q, _ in flows), self.bus.share(flows), strict=True))
         n = len(self.rates)
         self.activity, self.busy, self.flow_bytes_s = [0.0] * n, [0.0] * n, [0.0] * n
-        soonest = float("inf")
+        soonest, host_w = float("inf"), 0.0
         for q, r in self._running.items():
             self.busy[q] = 1.0
-            self.activity[q] = LAUNCHING if r.work.kind == "launch" else 1.0
+            if r.work.kind != "launch":
+                self.activity[q] = 1.0
+            host_w += r.work.host_w
             if r.traffic is not None:
                 rate = granted[q] / r.work.demand_bytes_s if r.work.demand_bytes_s > 0 else 1.0
                 r.traffic.set_rate(rate, now)
                 self.flow_bytes_s[q] = r.work.bytes / r.work.traffic_s * rate
             soonest = min(soonest, r.next_end())
+        if host_w > 0:
+            self.activity[self.host.queue] = min(self.activity[self.host.queue] + host_w / self.host.dynamic_w, 1.0)
         self._arm(soonest, now)
 
     def _arm(self, soonest: float, now: float) -> None:

@@ -22,11 +22,14 @@ from hetsched_simulations.clocks import Points
 from hetsched_simulations.device import Device
 from hetsched_simulations.engine import Engine, EventLog
 from hetsched_simulations.governors import Zone
-from hetsched_simulations.machine import Machine
+from hetsched_simulations.history import Mode
+from hetsched_simulations.machine import Host, Machine
 from hetsched_simulations.workload import Command
 
 MAX_STEP_S = 0.05
-"""Longest step of the thermal loop: leakage is evaluated at its start."""
+"""Longest step of the thermal loop, for runs up to half an hour: leakage is evaluated at its start."""
+MAX_STEPS = 40_000
+"""Longer runs take this many steps without polls."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -40,7 +43,7 @@ class Profile:
     log: EventLog
 
 
-def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: EventLog) -> Profile:
+def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: EventLog, host: Host) -> Profile:
     """Simulate one inference at constant clocks."""
     env = Environment()
     activity, busy = np.zeros(len(rates)), np.zeros(len(rates))
@@ -49,12 +52,12 @@ def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: 
     def observe(a: float, b: float) -> None:
         nonlocal moved
         for q, on in enumerate(machine.busy):
+            activity[q] += machine.activity[q] * (b - a)
             if on:
-                activity[q] += machine.activity[q] * (b - a)
                 busy[q] += b - a
                 moved += machine.flow_bytes_s[q] * (b - a)
 
-    machine = Machine(env, bus, rates, observe)
+    machine = Machine(env, bus, rates, observe, host)
     engine = Engine(env, machine, commands, log)
     env.run(until=env.process(engine.inference(0)))
     machine.settle()
@@ -63,13 +66,11 @@ def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _State:
-    """A profile as a flow: per second of cycle."""
+    """A profile as a flow of inferences, one per cycle."""
 
     profile: Profile
     cycle_s: float
-    activity: FloatArray  # [c]
-    busy: FloatArray  # [q]
-    flow_bytes_s: float
+    mode: Mode
 
 
 class Flow:
@@ -118,6 +119,10 @@ class Flow:
         self._latency_s = self._fraction * latency
         self._whole = True
 
+    def latencies(self) -> FloatArray:
+        """The latency of every finished inference."""
+        return np.repeat(np.array([v for _, _, v in self.chunks]), [n for _, n, _ in self.chunks])
+
     def _show(self, begun: float, ahead: int, state: _State, points: Points) -> None:
         if points in self._shown or len(self._shown) >= self.limit:
             return
@@ -143,20 +148,20 @@ class MultiRate:
         """Distinct states simulated op by op."""
         return len(self._profiles)
 
-    def run(self, duration_s: float | None, iterations: int, progress: Callable[[float], None] | None) -> tuple[list[float], FloatArray]:
-        """Run to the end; when chunks of equal inferences began to finish, and the latency of every inference."""
+    def run(self, duration_s: float | None, iterations: int, progress: Callable[[float], None] | None) -> None:
+        """Run to the end."""
         now, state = 0.0, self._state()
         polls: dict[int, float] = {}
-        reported = 0.0
+        reported, longest = 0.0, max(MAX_STEP_S, (duration_s or 0.0) / MAX_STEPS)
         while True:
             left = self.flow.until(iterations, state.cycle_s) if duration_s is None else duration_s - now
             if left <= 1e-12:
                 break
-            end = min([now + min(left, MAX_STEP_S), *polls.values()])
-            preview = self.device.preview(state.activity, state.flow_bytes_s, end - now, grid=True)
+            end = min([now + min(left, longest), *polls.values()])
+            preview = self.device.preview(state.mode, end - now, grid=True)
             if self._wake(polls, preview[0], now, end):
                 continue
-            self.device.advance(now, end, state.activity, state.flow_bytes_s, state.busy, preview)
+            self.device.advance(now, end, state.mode, preview)
             self.flow.advance(now, end - now, state, self.device.points)
             now = end
             if self._poll(polls, now):
@@ -166,8 +171,6 @@ class MultiRate:
             if progress is not None and done >= reported + 0.01:
                 reported = done
                 progress(min(done, 1.0))
-        chunks = self.flow.chunks
-        return [t for t, _, _ in chunks], np.repeat([v for _, _, v in chunks], [n for _, n, _ in chunks])
 
     def _wake(self, polls: dict[int, float], node_c: FloatArray, now: float, end: float) -> bool:
         """Start polling the quiet zones that this step would carry over a trip; True if one is due within the step."""
@@ -203,9 +206,8 @@ class MultiRate:
         if points not in self._states:
             if rates not in self._profiles:
                 log = EventLog(self.flow.log.queues, 1, self.flow.log.op_spans)
-                self._profiles[rates] = profile(self.bus, self.commands, rates, log)
+                self._profiles[rates] = profile(self.bus, self.commands, rates, log, self.device.host)
             p = self._profiles[rates]
             cycle = p.latency_s if self.period_s is None else max(math.ceil(p.latency_s / self.period_s - 1e-9), 1) * self.period_s
-            activity = self.device.cluster_activity(p.activity_s / cycle)
-            self._states[points] = _State(p, cycle, activity, p.busy_s / cycle, p.bytes / cycle)
+            self._states[points] = _State(p, cycle, self.device.mode(p.activity_s / cycle, p.busy_s / cycle, p.bytes / cycle))
         return self._states[points]

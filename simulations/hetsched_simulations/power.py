@@ -1,8 +1,8 @@
 """Power: dynamic, leakage, DRAM and the rest of the device, and which thermal node each of them heats.
 
 - Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. Activity is 1 while the queue works
-  on an op or a transfer, computing or waiting for memory, as in the cost table's energy (the SoC files' ``dynamic_w`` come
-  from whole workloads, stalls included), and :data:`LAUNCHING` during a launch.
+  on an op or a transfer, computing or waiting for memory, as in the cost table's energy: the SoC files' ``dynamic_w`` come
+  from whole workloads, stalls included. During a launch the queue rests and the host draws the table's ``launch_energy_j``.
 - Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k)`` per cluster that the plan uses; the others are
   power-gated and draw their ``idle_w``.
 - DRAM: ``energy_j_per_byte`` times the bytes that move.
@@ -19,9 +19,6 @@ import numpy as np
 from hetsched.costs import FloatArray
 from hetsched.soc import SoC
 from hetsched_simulations.clocks import Clusters, Points
-
-LAUNCHING = 0.5
-"""Activity while a launch is prepared: clock tree and caches go on, the arithmetic units rest. Estimated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +62,10 @@ class Power:
     def leakage_25_w(self, points: Points) -> FloatArray:
         """[c] leakage at 25 degrees."""
         return np.asarray(self.leakage_top_w * self.clusters.volts(points))
+
+    def queue_w(self, queue: int) -> float:
+        """Dynamic power of all that a queue owns, at the top clocks and full activity."""
+        return float(self.clusters.share[queue] @ self.dynamic_top_w)
 
     def static_w(self, leakage_25_w: FloatArray, node_c: FloatArray) -> FloatArray:
         """[c] leakage at the nodes' temperatures ([n], degrees), plus what gated clusters draw."""

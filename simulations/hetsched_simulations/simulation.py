@@ -16,7 +16,8 @@ from hetsched_simulations.clocks import Dvfs
 from hetsched_simulations.device import Conditions, Device
 from hetsched_simulations.engine import EventLog
 from hetsched_simulations.full import run_full
-from hetsched_simulations.history import write_counters, write_points
+from hetsched_simulations.history import Columns, write_counters, write_points
+from hetsched_simulations.machine import Host
 from hetsched_simulations.multirate import MultiRate, profile
 from hetsched_simulations.result import Simulation
 from hetsched_simulations.workload import commands_of
@@ -36,7 +37,7 @@ def latency(table: CostTable, soc: SoC, order: Sequence[int], alternative: Seque
     """
     bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention)
     rates = [1.0] * len(table.queues)
-    return profile(bus, commands_of(table, order, alternative), rates, EventLog((), 0)).latency_s
+    return profile(bus, commands_of(table, order, alternative), rates, EventLog((), 0), Host()).latency_s
 
 
 def simulate(
@@ -90,15 +91,21 @@ def simulate(
     alone = max(sum(c.seconds for c in commands), 1e-9)
     inferences = iterations if duration_s is None else duration_s / max(alone / len(table.queues), period_s or 0.0)
     if path == "full" or (path == "auto" and inferences * work <= FULL_LIMIT):
-        times, spent = run_full(
+        chunks = run_full(
             device, bus, commands, log, duration_s=duration_s, iterations=iterations, period_s=period_s, progress=progress
-        )
-        trace = _trace(table, device, log, np.array(times), np.array(spent))
-        return _result(trace, np.array(spent), device, "full", len(spent), duration_s)
+        )  # fmt: skip
+        _finish(progress)
+        return _result(device, log, chunks, np.array([v for _, v in chunks]), "full", len(chunks), duration_s)
     run = MultiRate(device, bus, commands, log, period_s)
-    starts, latencies = run.run(duration_s, iterations, progress)
-    trace = _trace(table, device, log, np.array(starts), np.array([v for _, _, v in run.flow.chunks]))
-    return _result(trace, latencies, device, "multirate", run.states, duration_s)
+    run.run(duration_s, iterations, progress)
+    _finish(progress)
+    chunks = [(t, v) for t, _, v in run.flow.chunks]
+    return _result(device, log, chunks, run.flow.latencies(), "multirate", run.states, duration_s)
+
+
+def _finish(progress: Callable[[float], None] | None) -> None:
+    if progress is not None:
+        progress(1.0)
 
 
 def _check(duration_s: float | None, iterations: int, period_s: float | None, path: str, ambient_c: float) -> None:
@@ -114,26 +121,30 @@ def _check(duration_s: float | None, iterations: int, period_s: float | None, pa
         raise OptionError(f"an ambient temperature of {ambient_c:g} °C makes no sense: use -50 to 100")
 
 
-def _trace(table: CostTable, device: Device, log: EventLog, times: FloatArray, latencies: FloatArray) -> Trace:
-    trace = Trace("simulated", table.model, table.soc, log.queues)
+def _result(
+    device: Device, log: EventLog, chunks: Sequence[tuple[float, float]], latencies: FloatArray,
+    path: Literal["full", "multirate"], states: int, duration_s: float | None,
+) -> Simulation:  # fmt: skip
+    if not len(latencies):
+        raise OptionError(f"no inference finishes within {duration_s:g} s: simulate for longer")
+    columns = device.history.columns()
+    trace = _trace(device, log, columns)
+    write_points(trace, "latency/inference", "s", np.array([t for t, _ in chunks]), np.array([v for _, v in chunks]))
+    peak = np.maximum(columns.node_c.max(axis=0), device.node_c)
+    return Simulation(
+        trace, latencies, float(columns.seconds.sum()), device.energy(columns), float(columns.seconds @ columns.flow_bytes_s),
+        device.throttling(columns), device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(peak), path, states,
+    )  # fmt: skip
+
+
+def _trace(device: Device, log: EventLog, columns: Columns) -> Trace:
+    trace = Trace("simulated", device.table.model, device.table.soc, log.queues)
     trace.spans = sorted(log.spans, key=lambda s: (s.start_s, s.end_s))
     trace.instants = sorted([*log.fences, *device.instants], key=lambda i: i.time_s)
-    write_counters(trace, device.history, device.labels, device.power.base_w, device.node_c if device.thermal else None)
-    write_points(trace, "latency/inference", "s", times, latencies)
+    write_counters(trace, columns, device.labels, device.power.base_w, device.node_c if device.thermal else None)
     if device.instants_dropped:
         trace.notes.append(f"{device.instants_dropped} of {device.instants_seen} governor instants are left out of this trace")
     for trip in device.soc.thermal.trips:
         if device.thermal and trip.governor != "step_wise":
             trace.notes.append(f"the {trip.governor} trip on {trip.node} is simulated with step_wise")
     return trace
-
-
-def _result(
-    trace: Trace, latencies: FloatArray, device: Device, path: Literal["full", "multirate"], states: int, duration_s: float | None
-) -> Simulation:
-    if not len(latencies):
-        raise OptionError(f"no inference finishes within {duration_s:g} s: simulate for longer")
-    return Simulation(
-        trace, latencies, device.elapsed_s, device.energy(), device.bytes, device.throttling(),
-        device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(device.peak_c), path, states,
-    )  # fmt: skip

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetsched.costs import CostTable
+from hetsched.costs import CostTable, Transfer
 from hetsched.errors import PlanError
 from hetsched.plan import Plan
-from hetsched.segments import Segment, Transfer, segments_of
+from hetsched.segments import Segment, segments_of
 from hetsched.trace import Kind
 
 
@@ -28,7 +28,8 @@ class Work:
     traffic_s: float = 0.0
     bytes: float = 0.0
     demand_bytes_s: float = 0.0
-    macs: float = 0.0
+    host_w: float = 0.0
+    """What the host draws meanwhile to get it going, at the top clocks."""
 
     @property
     def seconds(self) -> float:
@@ -108,7 +109,10 @@ def _name(table: CostTable, s: Segment) -> str:
 
 def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work]:
     bandwidth = float(table.bandwidth_bytes_s[s.queue])
-    work = [Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s)] if s.launch_s > 0 else []
+    work: list[Work] = []
+    if s.launch_s > 0:
+        host_w = float(table.launch_energy_j[s.queue]) / s.launch_s
+        work.append(Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s, host_w=host_w))
     work += [_transfer(table, t, bandwidth) for t in s.transfers]
     for op in s.ops:
         a = alternative[op]
@@ -116,7 +120,7 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
         work.append(
             Work(
                 "op", table.op_names[op], float(table.overhead_s[a]), float(table.compute_s[a]),
-                moved / bandwidth, moved, bandwidth, float(table.macs[a]),
+                moved / bandwidth, moved, bandwidth,
             )
         )  # fmt: skip
     return work

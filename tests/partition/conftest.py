@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
 import pytest
 
 from hetsched.costs import CostTable, Domain, Queue, Refusal
 from hetsched.graph import Csr
+from hetsched.partition.timing import Costs, figures
 
 KINDS = ("cpu", "gpu", "npu", "cpu")
 US = 1e-6
@@ -52,7 +54,7 @@ def make_table(
     for _ in range(n):
         work = r.integers(5, 400)
         for d, domain in enumerate(domains):
-            if domain.queue == 0 and d == 0 or r.random() < support:
+            if (domain.queue == 0 and d == 0) or r.random() < support:
                 speed = 1 + 2 * domain.queue + (d % precisions)
                 alt_queue.append(domain.queue)
                 alt_domain.append(int(r.integers(len(domains))) if shared_domains else d)
@@ -91,3 +93,31 @@ def make_table(
 def random_table() -> Callable[..., CostTable]:
     """``random_table(seed, n=..., ...)`` -> a random cost table."""
     return make_table
+
+
+def brute_force(c: Costs) -> dict[str, float]:
+    """The optimum of every objective over all placements and all topological orders, by trying each."""
+    best: dict[str, float] = {}
+    orders = list(topological_orders(c, [], list(range(c.n))))
+    for placement in product(*c.alts):
+        for order in orders:
+            f = figures(c, order, placement)
+            values = {"latency": f.latency_s, "energy": f.energy_j, "edp": f.energy_j * f.latency_s, "period": f.period_s}
+            for name, value in values.items():
+                best[name] = min(best.get(name, value), value)
+    return best
+
+
+def topological_orders(c: Costs, done: list[int], left: list[int]) -> Iterator[list[int]]:
+    """Every topological order that begins with ``done``."""
+    if not left:
+        yield list(done)
+    for v in left:
+        if all(p in done for p in c.preds[v]):
+            yield from topological_orders(c, [*done, v], [w for w in left if w != v])
+
+
+@pytest.fixture(scope="session")
+def optimum() -> Callable[[Costs], dict[str, float]]:
+    """``optimum(costs)`` -> objective -> proven optimum, by brute force."""
+    return brute_force

@@ -2,6 +2,8 @@
 
 import math
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -21,6 +23,7 @@ from hetsched.plan import (
     Prediction,
     SoCRef,
 )
+from hetsched.report import CheckItem
 from hetsched.trace import Instant, Span, Trace
 
 QUEUES = ("cpu:0-3", "gpu", "npu")
@@ -49,8 +52,8 @@ def sample_graph(blocks: int = 18, prefix: str = "/backbone") -> Graph:
             taps.append(last)
     up = last
     for k, tap in enumerate(reversed(taps)):
-        side = add(f"neck{k}/lateral", "Conv", (tap,), 40 << k, kernel_shape=(1, 1))
-        up = add(f"neck{k}/merge", "Resize", (up, side), 40 << k)
+        side = add(f"neck{k}/lateral", "Conv", (tap,), 40 << min(k, 4), kernel_shape=(1, 1))
+        up = add(f"neck{k}/merge", "Resize", (up, side), 40 << min(k, 4))
     out = add("head/prob", "Sigmoid", (up,), 640)
     tensors[out] = Tensor(out, (1, 1, 640, 640), DType.F32, Role.OUTPUT)
     return Graph("det", tensors, tuple(ops), ("x",), (out,))
@@ -110,13 +113,29 @@ def sample_plan(graph: Graph, solver: str = "auto") -> Plan:
     arena = max(b.offset + b.nbytes for b in buffers)
     placements = tuple(
         Placement(
-            op=op.name, type=op.type, origin=op.origin, queue=q, precision="f32" if q.startswith("cpu") else "f16", delegate={"cpu:0-3": "numba", "gpu": "wgpu", "npu": "qnn"}[q],
-            seconds=s, energy_j=s * 2.5, cause="fastest alone, and its neighbours are here" if q == "npu" else "moving it to npu would add two crossings (+0.21 ms)",
+            op=op.name,
+            type=op.type,
+            origin=op.origin,
+            queue=q,
+            precision="f32" if q.startswith("cpu") else "f16",
+            delegate={"cpu:0-3": "numba", "gpu": "wgpu", "npu": "qnn"}[q],
+            seconds=s,
+            energy_j=s * 2.5,
+            cause="fastest alone, and its neighbours are here" if q == "npu" else "moving it to npu would add two crossings (+0.21 ms)",
             refusals=("npu f16: Resize with cubic coefficients is not supported",) if op.type == "Resize" else (),
-            alternatives=tuple(Choice(queue=c, precision="f16", seconds=s / SPEED[q] * SPEED[c], energy_j=s, plan_latency_s=end[-1] + (0 if c == q else 1e-4 * SPEED[c])) for c in QUEUES),
+            alternatives=tuple(
+                Choice(
+                    queue=c,
+                    precision="f16",
+                    seconds=s / SPEED[q] * SPEED[c],
+                    energy_j=s,
+                    plan_latency_s=end[-1] + (0 if c == q else 1e-4 * SPEED[c]),
+                )
+                for c in QUEUES
+            ),
         )
         for op, q, s in zip(graph.ops, queues, seconds, strict=True)
-    )  # fmt: skip
+    )
     latency = max(end)
     names = ("single:npu", "single:gpu", "single:cpu:0-3", "vendor", "rules", "heft", "frontier-dp")
     factors = (None, 1.9, 4.2, 1.55, 1.3, 1.12, 1.02)
@@ -131,18 +150,40 @@ def sample_plan(graph: Graph, solver: str = "auto") -> Plan:
         for n, f in zip(names, factors, strict=True)
     )
     return Plan(
-        solver=solver, objective="latency", status="feasible", bound_s=latency * 0.991, gap=0.009, order=tuple(op.name for op in graph.ops), placements=placements,
-        segments=tuple(segments), fences=tuple(fences), buffers=tuple(buffers), arena_bytes=arena,
-        prediction=Prediction(latency_s=latency, latency_interval_s=(0.7 * latency, 1.5 * latency), serial_s=1.1 * latency, simulated_s=1.04 * latency, energy_j=latency * 2.5, peak_memory_bytes=arena + 4_800_000, weight_bytes=4_800_000, arena_bytes=arena),
+        solver=solver,
+        objective="latency",
+        status="feasible",
+        bound_s=latency * 0.991,
+        gap=0.009,
+        order=tuple(op.name for op in graph.ops),
+        placements=placements,
+        segments=tuple(segments),
+        fences=tuple(fences),
+        buffers=tuple(buffers),
+        arena_bytes=arena,
+        prediction=Prediction(
+            latency_s=latency,
+            latency_interval_s=(0.7 * latency, 1.5 * latency),
+            serial_s=1.1 * latency,
+            simulated_s=1.04 * latency,
+            energy_j=latency * 2.5,
+            peak_memory_bytes=arena + 4_800_000,
+            weight_bytes=4_800_000,
+            arena_bytes=arena,
+        ),
         baselines=baselines,
-    )  # fmt: skip
+    )
 
 
 def sample_deployment(graph: Graph, soc: str = "snapdragon-8-gen-3") -> Deployment:
     return Deployment(
-        header=Header(hetsched="0.1.0"), model=ModelRef(path="models/det.onnx", sha256="ab" * 32, dims={"batch": 1}), soc=SoCRef(id=soc, sha256="cd" * 32),
-        precision="float", parameters="2026-11", entries=(Entry(plan=sample_plan(graph)),),
-    )  # fmt: skip
+        header=Header(hetsched="0.1.0"),
+        model=ModelRef(path="models/det.onnx", sha256="ab" * 32, dims={"batch": 1}),
+        soc=SoCRef(id=soc, sha256="cd" * 32),
+        precision="float",
+        parameters="2026-11",
+        entries=(Entry(plan=sample_plan(graph)),),
+    )
 
 
 def sample_run(plan: Plan, origin: str, runs: int, stretch: float, seed: int) -> Trace:
@@ -187,6 +228,32 @@ def sample_heat(plan: Plan, ambient: float, seconds: float = 600.0) -> Trace:
         trace.counter("latency/inference", "s").sample(t, plan.prediction.latency_s * (1 + 0.13 * level + 0.01 * math.sin(k)))
         trace.counter("bandwidth/dram", "B/s").sample(t, 2.1e10 * (1 - 0.08 * level))
     return trace
+
+
+def sample_check(plan: Plan) -> CheckItem:
+    """One op fails, on a constant reference."""
+    rows = []
+    for i, p in enumerate(plan.placements):
+        row = {"op": p.op, "type": p.type, "cosine": 1 - 1e-6 * i, "snr_db": 90 - 0.5 * i, "max_abs": 1e-6 * i, "ok": i != 7}
+        rows.append(row | ({"note": "the reference is constant"} if i == 7 else {}))
+    return CheckItem(rows)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The makers above, for tests."""
+
+    graph: Callable[..., Graph] = sample_graph
+    plan: Callable[..., Plan] = sample_plan
+    deployment: Callable[..., Deployment] = sample_deployment
+    run: Callable[..., Trace] = sample_run
+    heat: Callable[..., Trace] = sample_heat
+    check: Callable[..., CheckItem] = sample_check
+
+
+@pytest.fixture(scope="session")
+def sample() -> Sample:
+    return Sample()
 
 
 @pytest.fixture(scope="session")

@@ -27,9 +27,7 @@ def hand_plan(
     queues = sorted({queue_of(i) for i in range(len(names))})
     groups = runs(range(len(names)), [queues.index(queue_of(i)) for i in range(len(names))])
     owner = {i: s for s, group in enumerate(groups) for i in group}
-    feeds = {
-        (owner[int(p)], owner[i]) for i in range(len(names)) for p in graph.predecessors.row(i) if queue_of(int(p)) != queue_of(i)
-    }
+    feeds = {(owner[int(p)], owner[i]) for i in range(len(names)) for p in graph.predecessors.row(i) if queue_of(int(p)) != queue_of(i)}
     offset, buffers = 0, []
     for name in dict.fromkeys([*graph.inputs, *(o for op in graph.ops for o in op.outputs if o)]):
         nbytes = graph.tensors[name].nbytes

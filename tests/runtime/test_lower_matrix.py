@@ -39,7 +39,15 @@ def snr_db(pair: tuple[dict[str, Any], dict[str, Any]]) -> float:
     st.sampled_from([(1, 1), (3, 3), (2, 5)]), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2), st.integers(7, 12),
 )  # fmt: skip
 def test_conv_2d(
-    against_ort: Run, n: int, channels: tuple[int, int], per_group: int, kernel: tuple[int, int], stride: int, dilation: int, pad: int, size: int
+    against_ort: Run,
+    n: int,
+    channels: tuple[int, int],
+    per_group: int,
+    kernel: tuple[int, int],
+    stride: int,
+    dilation: int,
+    pad: int,
+    size: int,
 ) -> None:
     c, groups = channels
     m = per_group * groups
@@ -109,7 +117,11 @@ def test_dynamic_8_bit_is_close_to_float(against_ort: Run, case: str) -> None:
         "conv1d": ([("Conv", ["x", "w"], ["y"], {"pads": [1, 1]})], {"x": x[0]}, {"w": noise(24, 12, 3)}),
         "matmul": ([("MatMul", ["x", "w"], ["y"], {})], {"x": noise(9, 64)}, {"w": noise(64, 33)}),
         "batched": ([("MatMul", ["x", "w"], ["y"], {})], {"x": noise(2, 3, 64)}, {"w": noise(64, 33)}),
-        "gemm": ([("Gemm", ["x", "w", "b"], ["y"], {"transB": 1, "alpha": 0.5})], {"x": noise(9, 64)}, {"w": noise(33, 64), "b": noise(33)}),
+        "gemm": (
+            [("Gemm", ["x", "w", "b"], ["y"], {"transB": 1, "alpha": 0.5})],
+            {"x": noise(9, 64)},
+            {"w": noise(33, 64), "b": noise(33)},
+        ),
     }[case]
     pair = against_ort(nodes, feeds, constants, precision="w8a8")
     assert 30 < snr_db(pair) < 80  # 8-bit noise, and really 8-bit

@@ -118,7 +118,7 @@ def test_a_failing_op_names_the_node_and_stops_the_other_queue(chain: Any, plan_
     delegate = PythonDelegate(Add=add_one, Fail=fail)
     with compile_plan(graph, plan_by_hand(graph, alternate), delegate=delegate) as executable:
         for _ in range(2):
-            with pytest.raises(ExecutionError, match="op1.*by request"):
+            with pytest.raises(ExecutionError, match=r"op1.*by request"):
                 executable.run(X)
         delegate.functions["Fail"] = add_one  # the workers survived
         np.testing.assert_array_equal(executable.run(X).outputs["t3"], X["x"] + 4)

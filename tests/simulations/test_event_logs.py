@@ -10,7 +10,7 @@ from simpy import Environment
 
 from hetsched_simulations import Simulation, latency, simulate
 from hetsched_simulations.bandwidth import Bus
-from hetsched_simulations.machine import Machine
+from hetsched_simulations.machine import Host, Machine
 from hetsched_simulations.workload import Work
 
 MB = 1e6
@@ -115,7 +115,7 @@ def test_a_transfer_slows_only_when_it_gets_too_little(toys: SimpleNamespace, me
 def test_a_clock_change_acts_on_work_in_flight(toys: SimpleNamespace) -> None:
     env, log = Environment(), []
     bus = Bus.of(toys.soc(), toys.table([{}]).queues, [GB] * 3)
-    machine = Machine(env, bus, [1.0, 1.0, 1.0], lambda a, b: None)
+    machine = Machine(env, bus, [1.0, 1.0, 1.0], lambda a, b: None, Host())
 
     def queue(q: int, work: Work) -> Any:
         yield machine.run(q, work)

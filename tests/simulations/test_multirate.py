@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,11 @@ OPS = [
 ]
 
 
-def run(toys: SimpleNamespace, path: str, trip_c: float, skin: bool = False, **options: float) -> Simulation:
+def run(toys: SimpleNamespace, path: str, trip_c: float, skin: bool = False, **options: Any) -> Simulation:
     """Two seconds on a phone a fiftieth as heavy, so that it heats up and throttles within them."""
     table = toys.table(OPS, sync_s=30e-6, launch_s=50e-6, transfer=(20e-6, 10e-6, 1e6))
     soc = toys.soc(trip_c=trip_c, polling_s=0.01, scale=0.02, skin=skin)
-    settings: dict[str, float] = {"duration_s": 2.0, **options}
+    settings: dict[str, Any] = {"duration_s": 2.0, **options}
     return simulate(table, soc, [0, 1, 2, 3], toys.on(0, 1, 2, 2), path=path, **settings)
 
 
@@ -129,3 +130,12 @@ def test_the_same_input_gives_the_same_run(toys: SimpleNamespace) -> None:
 def test_arguments_that_make_no_sense(toys: SimpleNamespace, options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         simulate(toys.table(OPS), toys.soc(), [0, 1, 2, 3], toys.on(0, 1, 2, 2), **options)
+
+
+def test_progress_rises_to_one(toys: SimpleNamespace) -> None:
+    for path in ("full", "multirate"):
+        seen: list[float] = []
+        run(toys, path, 60.0, progress=seen.append)
+        assert len(seen) > 10
+        assert seen == sorted(seen)
+        assert seen[-1] == 1.0

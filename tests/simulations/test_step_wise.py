@@ -102,3 +102,17 @@ def test_a_trip_must_cool_something_real(toys: SimpleNamespace) -> None:
     soc = soc.model_copy(update={"thermal": soc.thermal.model_copy(update={"trips": (bad,)})})
     with pytest.raises(SoCError, match="at 60 °C on 'cpu' cools 'dsp', which is not a processor"):
         StepWise.of(soc, (0, 1, 2), (4, 4, 4))
+
+
+def test_a_cooling_map_bounds_how_deep_a_trip_goes(toys: SimpleNamespace) -> None:
+    """A mild trip may ask for a third of the states, a hot one for all; the deepest request still wins."""
+    soc = toys.soc()
+    mild = soc.thermal.trips[0].model_copy(update={"upper": 1 / 3})
+    hot = soc.thermal.trips[0].model_copy(update={"temperature_c": type(mild.temperature_c)(value=65.0, estimated="test")})
+    thermal = soc.thermal.model_copy(update={"trips": (mild, hot)})
+    g = StepWise.of(soc.model_copy(update={"thermal": thermal}), (0, 1, 2), (4, 4, 4))
+    log = []
+    for t in (59, 61, 62, 64, 66, 67, 68, 63.5, 63, 62, 58, 57):
+        g.poll(g.zones[0], t)
+        log.append((t, g.states[0]))
+    assert log == [(59, 0), (61, 1), (62, 1), (64, 1), (66, 2), (67, 3), (68, 3), (63.5, 2), (63, 1), (62, 1), (58, 0), (57, 0)]

@@ -64,7 +64,7 @@
 
   // Timelines: zoom widens all rows together.
   for (const box of all(".times")) {
-    const scroller = box.querySelector(".lanescroll"), wide = box.querySelector(".wide");
+    const scroller = box.querySelector(".lanescroll"), wide = box.querySelector(".lanewidth");
     let zoom = 1;
     const set = (next, at) => {
       const before = (scroller.scrollLeft + at) / zoom;
@@ -105,7 +105,7 @@
     const plot = svg.querySelector(".plot"), cursor = svg.querySelector(".cursor"), d = plot.dataset;
     let curves = null;
     svg.addEventListener("pointermove", (e) => {
-      curves = curves || all("path", plot).map((p) => [p.dataset.name, points(p)]);
+      curves = curves || all("path[data-name]", plot).map((p) => [p.dataset.name, points(p)]);
       const box = svg.getBoundingClientRect(), share = Math.min(1, Math.max(0, (e.clientX - box.left) / box.width));
       cursor.setAttribute("x1", 100 * share + "%");
       cursor.setAttribute("x2", 100 * share + "%");

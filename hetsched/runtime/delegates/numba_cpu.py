@@ -18,9 +18,12 @@ Step: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _NumbaSegment:
+    """``kept`` are arrays that kernels know by address only; they must live as long as the segment."""
+
     stamped: tuple[str, ...]
     programs: tuple[tuple[Step, ...], ...]
     labels: tuple[str, ...]
+    kept: tuple[Any, ...]
 
 
 class NumbaDelegate:
@@ -43,13 +46,15 @@ class NumbaDelegate:
         from hetsched.runtime.lower import lower
 
         programs: list[tuple[Step, ...]] = []
+        kept: list[Any] = []
         for op in job.ops:
             reason = self.supports(op, job.graph, job.precision[op.name])
             if reason is not None:
                 raise UnsupportedModelError(f"node {node_names(op)} ({op.type}) cannot run on the host: {reason}")
             job.scratch.reset()
-            programs.append(tuple(lower(op, job)))
-        return _NumbaSegment(tuple(op.name for op in job.ops), tuple(programs), tuple(f"{node_names(op)} ({op.type})" for op in job.ops))
+            programs.append(tuple(lower(op, job, kept)))
+        labels = tuple(f"{node_names(op)} ({op.type})" for op in job.ops)
+        return _NumbaSegment(tuple(op.name for op in job.ops), tuple(programs), labels, tuple(kept))
 
     def submit(self, compiled: _NumbaSegment, ticket: Ticket) -> None:
         """Run the segment's kernels one after another."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, UnsupportedModelError
@@ -73,7 +74,9 @@ class OrtDelegate:
         try:
             values = compiled.session.run(list(compiled.outputs), compiled.feeds)
         except Exception as e:
-            raise ExecutionError(f"ONNX Runtime failed in {compiled.stamped[0]} (nodes {compiled.label}, …): {str(e).splitlines()[0]}") from e
+            raise ExecutionError(
+                f"ONNX Runtime failed in {compiled.stamped[0]} (nodes {compiled.label}, …): {str(e).splitlines()[0]}"
+            ) from e
         for target, value in zip(compiled.outputs.values(), values, strict=True):
             target[...] = value
         ticket.stamps.append(time.perf_counter_ns())
@@ -130,4 +133,4 @@ def _model(graph: Graph, ops: Iterable[Op], inputs: list[str], outputs: list[str
 def _attributes(op: Op) -> dict[str, Any]:
     from onnx import numpy_helper
 
-    return {k: numpy_helper.from_array(v) if hasattr(v, "dtype") else v for k, v in op.attrs.items()}
+    return {k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in op.attrs.items()}

@@ -8,7 +8,16 @@ from typing import Any
 from hetsched.graph import Op
 from hetsched.runtime.delegates.base import SegmentJob
 from hetsched.runtime.lower import (
-    chain, convolution, elementwise, indexing, matrix, movement, quantization, reduction, resize, softmax,
+    chain,
+    convolution,
+    elementwise,
+    indexing,
+    matrix,
+    movement,
+    quantization,
+    reduction,
+    resize,
+    softmax,
 )  # fmt: skip
 from hetsched.runtime.lower.lowering import Lowering
 
@@ -61,10 +70,13 @@ LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
 }
 
 
-def lower(op: Op, job: SegmentJob) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
-    """The kernel calls that run ``op``, with prepared arguments. ``supported`` must have said yes."""
+def lower(op: Op, job: SegmentJob, kept: list[Any]) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
+    """The kernel calls that run ``op``, with prepared arguments; ``supported`` must have said yes.
+
+    Arrays that a kernel knows by address only are appended to ``kept``: they must outlive the calls.
+    """
     steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-    lowering = Lowering(op, job, steps)
+    lowering = Lowering(op, job, steps, kept)
     LOWERINGS[op.type](lowering)
     lowering.finish()
     return steps

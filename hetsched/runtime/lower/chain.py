@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from hetsched_kernels import chain as kernels
-from hetsched_kernels import codes
 
 from hetsched.graph import Op
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
 from hetsched.runtime.lower.movement import contiguous, emit_copy
+from hetsched_kernels import chain as kernels
+from hetsched_kernels import codes
 
 _COPIES = ("DequantizeLinear", "QuantizeLinear", "Identity")
 
@@ -33,12 +33,10 @@ def fused_elementwise(low: Lowering) -> None:
         if op.type in _COPIES:
             values[op.outputs[0]] = values[op.inputs[0]]
             continue
-        for step in _steps(low, op, values, len(arrays) + len(steps)):
-            steps.append(step)
+        steps.extend(_steps(low, op, values, len(arrays) + len(steps)))
         values[op.outputs[0]] = len(arrays) + len(steps) - 1
     compiled = kernels.compile_chain(steps, operands)
-    # The program holds addresses only: the packed weights keep the arrays alive.
-    low.packed(low.op.name, "chain operands", lambda: tuple(arrays))
+    low.kept.extend(arrays)
     scratch = low.scratch(compiled.scratch, np.float32)
     low.emit(kernels.chain_f32, compiled.program, compiled.parameters, kernels.addresses(arrays), out, scratch)
 

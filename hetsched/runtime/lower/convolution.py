@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hetsched_kernels import conv, conv_transpose
 
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.convolution_int8 import integer_convolution
-from hetsched.runtime.lower.lowering import NO_F32, Array, Lowering
+from hetsched.runtime.lower.lowering import Array, Lowering
+from hetsched_kernels import conv, conv_transpose
+from hetsched_kernels.arrays import NO_F32
 
 
 @dataclass(frozen=True, slots=True)

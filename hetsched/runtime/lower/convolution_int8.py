@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hetsched_kernels import conv, conv_i8, quantize
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
+from hetsched_kernels import conv, conv_i8, quantize
 
 
 def quantized_per_channel(weights: Array, axis: int) -> tuple[Array, Array]:
@@ -60,14 +60,14 @@ def _static(low: Lowering, weights: tuple[Array, ...], w_scales: Array, bias: Ar
     x, a = low.raw(0), affine_of(low.graph, low.tensor(0))
     scales = low.packed(low.op.name, "conv scales", lambda: aligned_copy((w_scales * np.float32(a.scale)).astype(np.float32)))
     scratch = low.scratch(conv_i8.conv2d_i8_scratch(geometry), np.uint8)
-    out, x_signed = low.output(), x.dtype == np.int8
+    out = low.output()
+    reads = (x.view(np.uint8), *weights, scales, bias)
+    middle = (scratch, geometry, a.zero, x.dtype == np.int8, *low.activation())
     if out.quantization is None:
-        args = (low.raw_output(), scratch, geometry, a.zero, x_signed, *low.activation())
-        low.emit(conv_i8.conv2d_i8_f32, x.view(np.uint8), *weights, scales, bias, *args)
+        low.emit(conv_i8.conv2d_i8_f32, *reads, low.raw_output(), *middle)
         return
     o, target = affine_of(low.graph, out), low.raw_output()
-    args = (target.view(np.uint8), scratch, geometry, a.zero, x_signed, *low.activation(), o.scale, o.zero, target.dtype == np.int8)
-    low.emit(conv_i8.conv2d_i8_q8, x.view(np.uint8), *weights, scales, bias, *args)
+    low.emit(conv_i8.conv2d_i8_q8, *reads, target.view(np.uint8), *middle, o.scale, o.zero, target.dtype == np.int8)
 
 
 def _dynamic(low: Lowering, weights: tuple[Array, ...], w_scales: Array, bias: Array, geometry: Array) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from hetsched_kernels import binary, broadcast, cast, codes, elementwise
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Op
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
+from hetsched_kernels import binary, broadcast, cast, codes, elementwise
 
 #: Parameters that ONNX gives a function when its attributes are left out: (alpha, beta).
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0)}

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hetsched_kernels import gather as kernels
-from hetsched_kernels import search
 
 from hetsched.errors import ExecutionError
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched.runtime.lower.movement import endpoints
+from hetsched_kernels import gather as kernels
+from hetsched_kernels import search
 
 
 def _checked(kernel: Callable[..., bool], tensor: str, *args: Any) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from hetsched_kernels import codes, quantize
-from hetsched_kernels.arrays import NO_F32
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, Op, Tensor
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
+from hetsched_kernels import codes, quantize
+from hetsched_kernels.arrays import NO_F32
 
 Array = npt.NDArray[Any]
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -71,7 +71,9 @@ def affine_of(graph: Graph, tensor: Tensor) -> Affine:
 def affine(shape: tuple[int, ...], scale: Array, zero: Array | None, axis: int | None) -> Affine:
     """The quantization given by a scale and a zero point, one or one for each index of ``axis``."""
     scales = aligned_copy(np.asarray(scale, np.float32).reshape(-1))
-    zeros = aligned_copy(np.zeros(scales.size, np.int32) if zero is None else np.broadcast_to(np.asarray(zero, np.int32).reshape(-1), scales.shape))
+    zeros = aligned_copy(
+        np.zeros(scales.size, np.int32) if zero is None else np.broadcast_to(np.asarray(zero, np.int32).reshape(-1), scales.shape)
+    )
     if scales.size == 1:
         return Affine(scales, zeros, 1, 1, math.prod(shape))
     at = (axis or 0) % len(shape)
@@ -79,12 +81,13 @@ def affine(shape: tuple[int, ...], scale: Array, zero: Array | None, axis: int |
 
 
 class Lowering:
-    """One op on its way to kernel calls; ``steps`` collects them."""
+    """One op on its way to kernel calls; ``steps`` collects them, ``kept`` the arrays that they know by address only."""
 
-    def __init__(self, op: Op, job: SegmentJob, steps: list[tuple[Callable[..., object], tuple[Any, ...]]]) -> None:
+    def __init__(self, op: Op, job: SegmentJob, steps: list[tuple[Callable[..., object], tuple[Any, ...]]], kept: list[Any]) -> None:
         self.op = op
         self.graph = job.graph
         self.steps = steps
+        self.kept = kept
         self._job = job
         self._after: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
 
@@ -135,7 +138,8 @@ class Lowering:
         """Input ``slot`` as stored, flat. Constants are copied once, aligned and writable: such arguments dispatch faster."""
         tensor = self.tensor(slot)
         if tensor.is_constant:
-            return self.packed(tensor.name, "raw", lambda: aligned_copy(np.ascontiguousarray(tensor.numpy()).reshape(-1)))
+            values: Array = self.packed(tensor.name, "raw", lambda: aligned_copy(np.ascontiguousarray(tensor.numpy()).reshape(-1)))
+            return values
         return self._job.buffers[tensor.name].reshape(-1)
 
     def reals(self, slot: int) -> Array:
@@ -144,7 +148,8 @@ class Lowering:
         if tensor.quantization is None:
             return self.raw(slot)
         if tensor.is_constant:
-            return self.packed(tensor.name, "reals", lambda: aligned_copy(self.constant_reals(slot).reshape(-1)))
+            values: Array = self.packed(tensor.name, "reals", lambda: aligned_copy(self.constant_reals(slot).reshape(-1)))
+            return values
         a = affine_of(self.graph, tensor)
         source, out = self.raw(slot), self.scratch(tensor.elements, np.float32)
         self.emit(quantize.dequantize_linear, source, out, a.scales, a.zeros, a.outer, a.channels, a.inner, dtypes=(source.dtype,))

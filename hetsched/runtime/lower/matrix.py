@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hetsched_kernels import gemm
-from hetsched_kernels.arrays import NO_F32
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched.runtime.lower.matrix_int8 import integer_gemm, integer_matmul
+from hetsched_kernels import gemm
+from hetsched_kernels.arrays import NO_F32
 
 
 def promoted(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

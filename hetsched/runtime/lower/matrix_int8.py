@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hetsched_kernels import gemm, gemm_i8, quantize
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.convolution_int8 import quantized_per_channel
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
+from hetsched_kernels import gemm, gemm_i8, matmul_i8, quantize
 
 
 def integer_matmul(low: Lowering) -> None:
@@ -69,4 +69,18 @@ def _with_weights(low: Lowering, m: int, n: int, k: int, bias: Array, transposed
 
 
 def _of_activations(low: Lowering, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
-    raise NotImplementedError
+    """Two stacks of matrices, both quantized per tensor in the model."""
+    m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
+    left, right = (affine_of(low.graph, low.tensor(i)) for i in (0, 1))
+    a, b = low.raw(0), low.raw(1)
+    a_offsets, b_offsets = gemm.batch_offsets(a_shape, b_shape)
+    scratch = low.scratch(matmul_i8.matmul_i8_scratch(m, n, k), np.uint8)
+    reads = (a.view(np.uint8), a_offsets, b.view(np.uint8), b_offsets)
+    scale = float(np.float32(left.scale) * np.float32(right.scale))
+    middle = (scratch, gemm.matmul_shape(m, n, k), scale, left.zero, right.zero, a.dtype == np.int8, b.dtype == np.int8, *low.activation())
+    out = low.output()
+    if out.quantization is None:
+        low.emit(matmul_i8.matmul_i8_f32, *reads, low.raw_output(), *middle)
+        return
+    o, target = affine_of(low.graph, out), low.raw_output()
+    low.emit(matmul_i8.matmul_i8_q8, *reads, target.view(np.uint8), *middle, o.scale, o.zero, target.dtype == np.int8)

@@ -9,10 +9,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from hetsched_kernels import codes, movement
 
 from hetsched.graph import Op, Tensor
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of, bits
+from hetsched_kernels import codes, movement
 
 
 def same_storage(low: Lowering, a: Tensor, b: Tensor) -> bool:
@@ -53,8 +53,8 @@ def emit_copy(
             dims[-1] = (dims[-1][0] * n, s, t)
         else:
             dims.append((n, s, t))
-    n, s, t = (np.array(v, np.int64) for v in zip(*(dims or [(1, 1, 1)]), strict=True))
-    low.emit(movement.copy_strided, source, source_offset, s, target, target_offset, t, n, dtypes=(source.dtype,))
+    sizes, steps, target_steps = (np.array(v, np.int64) for v in zip(*(dims or [(1, 1, 1)]), strict=True))
+    low.emit(movement.copy_strided, source, source_offset, steps, target, target_offset, target_steps, sizes, dtypes=(source.dtype,))
 
 
 def copy(low: Lowering) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hetsched_kernels import quantize
 
 from hetsched.runtime.lower.lowering import Affine, Lowering, affine
+from hetsched_kernels import quantize
 
 
 def _own_affine(low: Lowering) -> Affine:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hetsched_kernels import codes, norm, pool, reduce
-from hetsched_kernels.arrays import NO_F32
 
 from hetsched.runtime.lower.convolution import plane, window_of
 from hetsched.runtime.lower.elementwise import is_integer
 from hetsched.runtime.lower.lowering import Array, Lowering
+from hetsched_kernels import codes, norm, pool, reduce
+from hetsched_kernels.arrays import NO_F32
 
 
 def layer_normalization(low: Lowering) -> None:
@@ -48,10 +48,7 @@ def instance_normalization(low: Lowering) -> None:
 def reduced_axes(low: Lowering) -> tuple[int, ...]:
     """The axes that a Reduce op sums over, ascending; empty if it does nothing."""
     rank = len(low.shape(0))
-    if low.has(1):
-        axes = tuple(int(v) for v in low.constant(1).reshape(-1))
-    else:
-        axes = low.op.attr_ints("axes", ())
+    axes = tuple(int(v) for v in low.constant(1).reshape(-1)) if low.has(1) else low.op.attr_ints("axes", ())
     if not axes:
         return () if low.op.attr_int("noop_with_empty_axes", 0) else tuple(range(rank))
     return tuple(sorted(a % rank for a in axes))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hetsched_kernels import resize as kernels
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Lowering
 from hetsched.runtime.lower.movement import endpoints
+from hetsched_kernels import resize as kernels
 
 
 def _scales(low: Lowering) -> tuple[float, float]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hetsched_kernels import softmax as kernels
-from hetsched_kernels.arrays import NO_F32
 
 from hetsched.runtime.lower.elementwise import emit_binary
 from hetsched.runtime.lower.lowering import Lowering
+from hetsched_kernels import softmax as kernels
+from hetsched_kernels.arrays import NO_F32
 
 
 def softmax(low: Lowering) -> None:

@@ -1,0 +1,190 @@
+"""From a solver's answer to a plan: segments, fences, buffers, predictions, and what every alternative would have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hetsched.errors import InfeasibleError, PlanError
+from hetsched.graph import Graph
+from hetsched.partition.causes import causes_of
+from hetsched.partition.fences import fences_of
+from hetsched.partition.memory import lifetimes_of, place_buffers, weight_bytes
+from hetsched.partition.orders import smallest_arena
+from hetsched.partition.problem import Budget, Problem, Solution, objective_of
+from hetsched.partition.solving import solve
+from hetsched.partition.timing import Costs, figures
+from hetsched.plan import Baseline, Buffer, Choice, Placement, Plan, PlanSegment, Prediction
+from hetsched.segments import Schedule, schedule
+
+WHAT_IF_OPS = 200_000
+"""Ops timed in all for the alternatives' whole-plan latencies; beyond that they are computed when asked for."""
+WHAT_IF_PLANS = 2000
+
+
+def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Sequence[Baseline] = ()) -> Plan:
+    """The plan of a solution.
+
+    Args:
+        graph: the graph that the problem's table was made for.
+        problem: with the memory limit, if there is one.
+        solution: of that problem.
+        baselines: shown beside the plan.
+
+    Returns:
+        The plan. Where the solution needs more memory than allowed, the fastest of the thriftier orders and placements
+        that fit takes its place, and a note says so.
+
+    Raises:
+        InfeasibleError: nothing fits into the memory limit.
+        PlanError: the solution is not one of this graph.
+    """
+    table = problem.table
+    if tuple(op.name for op in graph.ops) != table.op_names:
+        raise PlanError(f"the cost table of {table.model!r} was made for another graph than {graph.name!r}")
+    timed = schedule(table, solution.order, solution.alternative)
+    buffers, arena = place_buffers(lifetimes_of(graph, table, timed.segments, solution.alternative), timed.segments)
+    weights = weight_bytes(graph, table, solution.alternative)
+    if problem.memory_limit_bytes is not None and weights + arena > problem.memory_limit_bytes:
+        solution, timed, buffers, arena, weights = _within_memory(graph, problem, solution, weights + arena)
+    low, high = table.interval
+    prediction = Prediction(
+        latency_s=timed.latency_s, latency_interval_s=(timed.latency_s * low, timed.latency_s * high), serial_s=timed.serial_s,
+        energy_j=timed.energy_j, peak_memory_bytes=weights + arena, weight_bytes=weights, arena_bytes=arena,
+    )  # fmt: skip
+    return Plan(
+        solver=solution.solver, objective=problem.objective, status=solution.status, bound_s=solution.bound, gap=solution.gap,
+        order=tuple(table.op_names[i] for i in solution.order), placements=_placements(graph, problem, solution),
+        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=buffers, arena_bytes=arena,
+        prediction=prediction, baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
+    )  # fmt: skip
+
+
+def baselines(problem: Problem) -> tuple[Baseline, ...]:
+    """The single queues, ``vendor``, ``rules`` and ``heft``; the reason stands where one cannot place the model."""
+    names = [f"single:{q.name}" for q in problem.table.queues] + ["vendor", "rules", "heft"]
+    return tuple(_baseline(problem, name) for name in names)
+
+
+def _baseline(problem: Problem, name: str) -> Baseline:
+    from hetsched.errors import HetschedError
+    from hetsched.partition.solving import solver_named
+
+    free = replace(problem, forced={}, forbidden=(), max_segments=None)
+    try:
+        answer = solver_named(name).solve(free, Budget())
+    except HetschedError as e:
+        return Baseline(solver=name, latency_s=None, energy_j=None, segments=None, reason=str(e))
+    timed = schedule(free.table, answer.order, answer.alternative)
+    return Baseline(solver=name, latency_s=timed.latency_s, energy_j=timed.energy_j, segments=len(timed.segments))
+
+
+def _segments(problem: Problem, timed: Schedule) -> tuple[PlanSegment, ...]:
+    table = problem.table
+    return tuple(
+        PlanSegment(
+            index=s.index, queue=table.queues[s.queue].name, ops=tuple(table.op_names[i] for i in s.ops),
+            start_s=timed.start_s[s.index], end_s=timed.end_s[s.index], launch_s=s.launch_s, transfer_s=s.transfer_s,
+            work_s=s.work_s, energy_j=s.energy_j, transfers=tuple(dict.fromkeys(table.tensor_names[x.tensor] for x in s.transfers)),
+        )
+        for s in timed.segments
+    )  # fmt: skip
+
+
+def _placements(graph: Graph, problem: Problem, solution: Solution) -> tuple[Placement, ...]:
+    table, c = problem.table, Costs(problem.table)
+    causes = solution.causes or causes_of(problem, solution)
+    whole = what_if(c, solution.order, solution.alternative)
+    out: list[Placement] = []
+    for i, op in enumerate(graph.ops):
+        a = solution.alternative[i]
+        queue = table.queues[c.queue[a]]
+        choices = tuple(
+            Choice(
+                queue=table.queues[c.queue[b]].name, precision=table.alt_precision[b], seconds=c.time[b], energy_j=c.energy[b],
+                plan_latency_s=whole.get(b),
+            )
+            for b in c.alts[i]
+        )  # fmt: skip
+        refusals = tuple(f"{table.queues[r.queue].name} {r.precision}: {r.reason}" for r in table.refusals[i])
+        out.append(
+            Placement(
+                op=op.name, type=op.type, origin=op.origin, queue=queue.name, precision=table.alt_precision[a], delegate=queue.delegate,
+                seconds=c.time[a], energy_j=c.energy[a], cause=causes[i], refusals=refusals, alternatives=choices,
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+def what_if(c: Costs, order: Sequence[int], alternative: Sequence[int], ops: Sequence[int] | None = None) -> dict[int, float]:
+    """Alternative -> latency in seconds of the whole plan with only its op moved there, timed again by the segment rule.
+
+    Args:
+        c: the costs.
+        order: of the plan.
+        alternative: of the plan.
+        ops: the ops to try (None: all, as long as that stays quick; later ops are left out).
+    """
+    chosen = list(alternative)
+    tried = [b for i in (range(c.n) if ops is None else ops) for b in c.alts[i]]
+    owner = {b: i for i in (range(c.n) if ops is None else ops) for b in c.alts[i]}
+    if ops is None and (len(tried) > WHAT_IF_PLANS or len(tried) * c.n > WHAT_IF_OPS):
+        return {}
+    base = figures(c, order, chosen).latency_s
+    out: dict[int, float] = {}
+    for b in tried:
+        i = owner[b]
+        if b == alternative[i]:
+            out[b] = base
+            continue
+        chosen[i] = b
+        out[b] = figures(c, order, chosen).latency_s
+        chosen[i] = alternative[i]
+    return out
+
+
+def _within_memory(
+    graph: Graph, problem: Problem, solution: Solution, needed: int
+) -> tuple[Solution, Schedule, tuple[Buffer, ...], int, int]:
+    """The fastest of the thriftier plans that fit.
+
+    Raises:
+        InfeasibleError: none does.
+    """
+    limit = problem.memory_limit_bytes or 0
+    best: tuple[Solution, Schedule, tuple[Buffer, ...], int, int] | None = None
+    least = needed
+    for candidate in _thrifty(problem, solution):
+        timed = schedule(problem.table, candidate.order, candidate.alternative)
+        buffers, arena = place_buffers(lifetimes_of(graph, problem.table, timed.segments, candidate.alternative), timed.segments)
+        weights = weight_bytes(graph, problem.table, candidate.alternative)
+        least = min(least, weights + arena)
+        if weights + arena <= limit and (best is None or candidate.objective < best[0].objective):
+            best = candidate, timed, buffers, arena, weights
+    if best is None:
+        raise InfeasibleError(
+            f"no plan of {graph.name!r} found fits into {limit} bytes: the fastest needs {needed}, the thriftiest {least} bytes;"
+            " raise the memory limit or use a smaller model or precision"
+        )
+    note = f"the fastest plan would need {needed} bytes, more than the limit of {limit}: this one fits"
+    return replace(best[0], causes=(), notes=(*best[0].notes, note)), *best[1:]
+
+
+def _thrifty(problem: Problem, solution: Solution) -> list[Solution]:
+    """The same placement in an order that keeps fewer bytes live, and every queue alone, in both orders."""
+    c = Costs(problem.table)
+    nbytes = problem.table.tensor_bytes.max(axis=1).tolist()
+    small = tuple(smallest_arena(c, nbytes))
+    found = [solution]
+    for queue in problem.table.queues:
+        try:
+            found.append(solve(problem, f"single:{queue.name}"))
+        except InfeasibleError:
+            continue
+    out: list[Solution] = []
+    for s in found:
+        status = "heuristic" if s is solution else s.status
+        out.append(replace(s, bound=solution.bound, status=status))
+        moved = objective_of(problem, small, s.alternative)
+        out.append(replace(s, order=small, objective=moved, bound=min(solution.bound, moved), status="heuristic", causes=()))
+    return out[1:]

@@ -1,0 +1,31 @@
+"""Numba's names below the decorator, under one roof (their own annotations do not describe how intrinsics are called)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as numba_intrinsic
+
+_numba: Any = numba
+#: An array over a C pointer, inside a kernel.
+carray: Any = _numba.carray
+#: A stack slot in the entry block (LLVM turns it into a register).
+alloca_once: Any = cgutils.alloca_once
+alloca_once_value: Any = cgutils.alloca_once_value
+#: A counted loop in IR.
+for_range: Any = cgutils.for_range
+_pointer: Any = types.CPointer
+
+F32P: Any = _pointer(types.float32)
+I32P: Any = _pointer(types.int32)
+I64P: Any = _pointer(types.int64)
+U8P: Any = _pointer(types.uint8)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Mark a typing function, which returns a signature and a code generator, as a function for kernels."""
+    return numba_intrinsic(function)
