@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import hetsched
 from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
 from hetsched.costs import CostTable
-from hetsched.errors import InfeasibleError, OptionError
+from hetsched.errors import OptionError
 from hetsched.files import write_atomically
 from hetsched.graph import Graph
 from hetsched.plan import Deployment, Entry, Header, ModelRef, Plan, SoCRef
@@ -43,8 +43,15 @@ class Planned:
 
     @cached_property
     def placement(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """``(order, alternative)`` as indices of the cost table."""
-        return placement_of(self.plan, self.table)
+        """``(order, alternative)`` as indices of the cost table.
+
+        Raises:
+            PlanError: the plan names an op, a queue or a precision that the table does not have.
+        """
+        from hetsched_simulations import placement_of
+
+        found = placement_of(self.plan, self.table)
+        return tuple(found.order), tuple(found.alternative)
 
     def save(self, path: str | Path) -> Path:
         """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
@@ -75,30 +82,6 @@ class Planned:
             "wall_s": self.wall_s,
             "plan_path": None if self.path is None else str(self.path),
         }
-
-
-def placement_of(plan: Plan, table: CostTable) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A plan's order and alternatives as indices of ``table``.
-
-    Raises:
-        PlanError: the plan was made for another graph, or names a queue or precision that the table does not have.
-    """
-    from hetsched.errors import PlanError
-
-    index = {name: i for i, name in enumerate(table.op_names)}
-    if set(index) != set(plan.order) or len(plan.order) != len(index):
-        raise PlanError("the plan and the model do not have the same ops; make the plan again with 'hetsched plan'")
-    queue = {q.name: i for i, q in enumerate(table.queues)}
-    alternative = [-1] * len(index)
-    for p in plan.placements:
-        op = index[p.op]
-        for a in table.alternatives(op):
-            if table.alt_queue[a] == queue.get(p.queue, -1) and table.alt_precision[a] == p.precision:
-                alternative[op] = a
-                break
-        else:
-            raise PlanError(f"op {p.op!r} cannot run on {p.queue} in {p.precision} on this SoC; make the plan again")
-    return tuple(index[name] for name in plan.order), tuple(alternative)
 
 
 def relocated(deployment: Deployment, graph: Graph, plan_path: Path) -> Deployment:
@@ -172,17 +155,16 @@ def plan(
     )
     say("solving")
 
-    def contended(order: tuple[int, ...], alternative: tuple[int, ...]) -> float:
-        from hetsched_simulations import simulate
+    def contended(order: Sequence[int], alternative: Sequence[int]) -> float:
+        from hetsched_simulations import latency
 
-        outcome = simulate(table, chip, order, alternative, thermal=False, op_spans=False)
-        return float(outcome.latencies_s[0])
+        return latency(table, chip, tuple(order), tuple(alternative))
 
-    evaluate = (lambda s: contended(tuple(s.order), tuple(s.alternative))) if simulated and objective == "latency" else None
+    evaluate = (lambda s: contended(s.order, s.alternative)) if simulated and objective == "latency" else None
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = build_plan(graph, problem, solution, baselines=baselines(problem))
     if simulated:
-        value = contended(tuple(solution.order), tuple(solution.alternative))
+        value = contended(solution.order, solution.alternative)
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
     deployment = Deployment(
         header=Header(hetsched=hetsched.__version__),
@@ -221,6 +203,3 @@ def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
             raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
         out[by_origin[name]] = where
     return out
-
-
-__all__ = ["InfeasibleError", "Objective", "Planned", "placement_of", "plan"]

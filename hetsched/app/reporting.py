@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hetsched.app.planning import Planned
 from hetsched.app.running import Ran
@@ -15,6 +15,7 @@ from hetsched.trace import Trace
 
 if TYPE_CHECKING:
     from hetsched.report import ReportItem
+    from hetsched.runtime import CheckReport
 
 Item: TypeAlias = str | Path | Planned | Simulated | Ran | Trace
 
@@ -53,11 +54,21 @@ def _parts(item: Item) -> list[ReportItem]:
     if isinstance(item, Simulated):
         return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C")]
     if isinstance(item, Ran):
-        check: list[ReportItem] = [] if item.check is None else [CheckItem(item.check.rows())]
+        check: list[ReportItem] = [] if item.check is None else [CheckItem(_check_rows(item.check))]
         return [TraceItem(item.trace, f"measured on {item.planned.soc.name}"), *check]
     if isinstance(item, Trace):
         return [TraceItem(item, item.origin)]
     return [_from_file(Path(item))]
+
+
+def _check_rows(check: CheckReport) -> list[dict[str, Any]]:
+    return [
+        {
+            "op": c.op, "type": c.type, "cosine": c.difference.cosine, "snr_db": c.difference.snr_db, "max_abs": c.difference.max_abs,
+            "ok": c.verdict != "failed", "note": c.reason or ("" if c.verdict == "ok" else c.verdict),
+        }
+        for c in check.checks
+    ]  # fmt: skip
 
 
 def _plan_item(planned: Planned) -> ReportItem:

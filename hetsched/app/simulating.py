@@ -46,6 +46,7 @@ class Simulated:
             "inferences": len(lat),
             "latency_ms": {
                 "first": float(lat[0]) * 1e3,
+                "mean": float(np.mean(lat)) * 1e3,
                 "median": float(np.median(lat)) * 1e3,
                 "p99": float(np.percentile(lat, 99)) * 1e3,
                 "last": float(lat[-1]) * 1e3,

@@ -159,7 +159,7 @@ def explain(
 
     found = explain_op(plan_file, op)
     if as_json:
-        show.json(found.as_dict())
+        show.json(show.explanation_dict(found))
     else:
         show.explanation(found)
 
@@ -171,12 +171,14 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Say what changed between two plans of a model."""
+    from dataclasses import asdict
+
     from hetsched.app.explaining import diff as diff_plans
     from hetsched.cli import show
 
     found = diff_plans(a, b)
     if as_json:
-        show.json(found.as_dict())
+        show.json(asdict(found))
     else:
         show.difference(found)
 

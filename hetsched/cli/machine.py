@@ -14,7 +14,7 @@ def calibrate(quiet: bool) -> dict[str, Any]:
 
     with progress("calibrating", quiet) as bar:
         measured = measure(progress=bar.stage)
-    return measured.as_dict()
+    return dict(measured.as_dict())
 
 
 def soc_rows() -> list[dict[str, Any]]:
@@ -45,7 +45,11 @@ def soc_details(ids: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def delegate_rows() -> list[dict[str, Any]]:
-    """One row a delegate: whether it is here, its version, what it is for, and why it cannot run."""
-    from hetsched.runtime.delegates import probe_all
+    """One row a delegate: whether it can run here, its version, and why it cannot."""
+    from hetsched.runtime.delegates import delegate_targets, load_delegate
 
-    return probe_all()
+    rows = []
+    for name in delegate_targets():
+        probe = load_delegate(name).probe()
+        rows.append({"delegate": name, "runs here": "yes" if probe.available else "no", "version": probe.version, "why not": probe.reason})
+    return rows

@@ -118,8 +118,11 @@ def ran(result: Ran, trace: Path | None) -> None:
     line(f"{s['model']} on this machine, {s['inputs']}: {measured}")
     line(f"  predicted {seconds(s['predicted_ms'] / 1e3)} (80 % of cases {seconds(low / 1e3)} to {seconds(high / 1e3)})")
     if result.check is not None:
-        for text in result.check.lines():
-            line(f"  {text}")
+        line(f"  check against ONNX Runtime: {result.check.sentence()}")
+        for c in result.check.checks:
+            if c.is_output:
+                d = c.difference
+                line(f"    output {c.tensor}: cosine {d.cosine:.6f}, SNR {d.snr_db:.1f} dB, max error {d.max_abs:.3g}")
     if trace is not None:
         line(f"trace: {trace}")
 
@@ -131,6 +134,16 @@ def explanation(found: Explanation) -> None:
     table("", ["place", "precision", "op alone", "energy", "whole plan"], found.rows(), numeric=(2, 3, 4))
     for refusal in found.refusals:
         line(f"refused: {refusal}")
+
+
+def explanation_dict(found: Explanation) -> dict[str, Any]:
+    """The stable keys of ``explain --json``."""
+    return {
+        "placement": found.placement.model_dump(mode="json", exclude={"alternatives"}),
+        "segment": found.segment.model_dump(mode="json", exclude={"ops"}),
+        "plan_latency_s": found.plan_latency_s,
+        "alternatives": [a.model_dump(mode="json") for a in found.alternatives],
+    }
 
 
 def difference(found: PlanDiff) -> None:

@@ -92,7 +92,7 @@ def test_explain_names_the_users_nodes(planned: hetsched.Planned) -> None:
 
 
 def test_diff_of_a_plan_with_itself_is_empty(planned: hetsched.Planned) -> None:
-    assert hetsched.diff(planned.deployment, planned.deployment).moved == ()
+    assert hetsched.diff(planned.deployment, planned.deployment).same
 
 
 def test_forcing_an_op_moves_it(two_branch: Path) -> None:

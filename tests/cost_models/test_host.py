@@ -26,7 +26,8 @@ def _machine(cores: tuple[int, ...] = (0, 1, 2, 3), **changes: object) -> Machin
 def _measurement(machine: Machine) -> HostMeasurement:
     classes = ("conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul")
     return HostMeasurement(
-        version=VERSION, fingerprint=machine.fingerprint, model=machine.model, cores=machine.cores, read_one_bytes_s=10e9, read_all_bytes_s=25e9,
+        version=VERSION, fingerprint=machine.fingerprint, model=machine.model, cores=machine.cores,
+        read_one_bytes_s=10e9, read_all_bytes_s=25e9,
         peak_f32_ops_s=100e9, peak_i8_ops_s=400e9,
         rates={f"{c}/{p}": r for c in classes for p, r in (("f32", 50e9), ("i8", 100e9)) if not (c == "matmul" and p == "i8")},
         vector_bytes_s=20e9, vector={"elementwise": 1.0, "softmax": 8.0, "transpose": 4.0}, op_overhead_s=2e-6, launch_s=8e-6, sync_s=5e-6,
@@ -153,18 +154,18 @@ def test_host_works_from_the_cache_without_numba(tmp_path: Path) -> None:
     file = tmp_path / "hetsched" / f"host-{machine.fingerprint}.json"
     file.write_text(json.dumps(_measurement(machine).as_dict()))
     env = {"XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> HostMeasurement:
-    """One real measurement, kept apart from the user's."""
-    from hetsched_cost_models.host import calibrate
+def measured() -> HostMeasurement:
+    """One real measurement, not kept."""
+    from hetsched_cost_models.host import measure
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        return calibrate()
+        patch.setattr(measure, "write_cached", lambda measured: None)
+        return measure.measure()
 
 
 def test_a_real_measurement_is_plausible(measured: HostMeasurement) -> None:

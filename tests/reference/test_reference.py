@@ -116,7 +116,11 @@ CASES: list[Case] = [
     ("Conv", [f(2, 4, 7, 6), f(6, 2, 3, 2), f(6)], {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]}),
     ("Conv", [f(1, 3, 9), f(5, 3, 4)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
     ("Conv", [f(1, 3, 9), f(5, 3, 4)], {"auto_pad": "SAME_LOWER", "strides": [2]}),
-    ("ConvTranspose", [f(1, 4, 3, 4), f(4, 3, 3, 2), f(6)], {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2]}),
+    (
+        "ConvTranspose",
+        [f(1, 4, 3, 4), f(4, 3, 3, 2), f(6)],
+        {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2]},
+    ),
     ("ConvTranspose", [f(1, 2, 4), f(2, 3, 3)], {"dilations": [2]}),
     ("MatMul", [f(2, 1, 3, 4), f(5, 4, 2)], {}),
     ("MatMul", [f(4), f(3, 4, 2)], {}),
@@ -149,18 +153,22 @@ def both(kind: str, inputs: list[Array | None], attrs: dict[str, Any]) -> tuple[
     """The results of the reference function and of ONNX Runtime."""
     arrays_ = [None if a is None else np.asarray(a) for a in inputs]
     names = ["" if a is None else f"x{k}" for k, a in enumerate(arrays_)]
-    count = {"Split": len(attrs and arrays_) + 1 if "num_outputs" in attrs else 2, "TopK": 2, "DynamicQuantizeLinear": 3}.get(kind, 1)
-    outs = [f"y{k}" for k in range(attrs.get("num_outputs", count))]
+    count = attrs.get("num_outputs", {"Split": 2, "TopK": 2, "DynamicQuantizeLinear": 3}.get(kind, 1))
+    outs = [f"y{k}" for k in range(count)]
     opset = 21 if kind == "Gelu" else 18
     node = helper.make_node(kind, names, outs, "node", **attrs)
-    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays_) if a is not None]
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays_) if a is not None
+    ]
     graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(o) for o in outs])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     expected = session.run(None, {n: a for n, a in zip(names, arrays_) if a is not None})
-    values = {k: numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
+    values = {
+        k: numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else tuple(v) if isinstance(v, list) else v for k, v in attrs.items()
+    }
     return run_op(Op("node", kind, tuple(names), tuple(outs), values), arrays_), expected
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from hetsched_cost_models.host.detect import Machine, detect
 from hetsched_cost_models.host.measurement import VERSION, HostMeasurement, write_cached
 from hetsched_cost_models.host.probes import Probe, matrix_probes, vector_probes
+from hetsched_cost_models.host.probes_i8 import integer_probes
 from hetsched_kernels import codes, elementwise, fence, reduce
 
 #: Called with a short line on what is being done.
@@ -34,7 +35,7 @@ def measure(progress: Progress | None = None) -> HostMeasurement:
     machine = detect()
     rng = np.random.default_rng(_SEED)
     with _pinned(machine.cores[:1]):
-        matrix, vector = [*matrix_probes(rng), *_integer_probes(rng)], list(vector_probes(rng))
+        matrix, vector = [*matrix_probes(rng), *integer_probes(rng)], list(vector_probes(rng))
         for probe in (*matrix, *vector):
             say(f"compiling the kernels of {probe.name}")
             probe.call()
@@ -48,14 +49,6 @@ def measure(progress: Progress | None = None) -> HostMeasurement:
     measured = _assemble(machine, rates, factors, one, both, overhead, sync)
     write_cached(measured)
     return measured
-
-
-def _integer_probes(rng: np.random.Generator) -> list[Probe]:
-    try:
-        from hetsched_cost_models.host.probes_i8 import integer_probes
-    except ImportError:  # TEMPORARY
-        return [Probe(p.name.replace("f32", "i8"), 3 * p.work, p.call) for p in matrix_probes(rng) if "matmul" not in p.name]
-    return list(integer_probes(rng))
 
 
 def _assemble(

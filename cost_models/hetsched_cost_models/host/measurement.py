@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def write_cached(measured: HostMeasurement) -> Path | None:
         part.write_text(json.dumps(measured.as_dict(), sort_keys=True, indent=1) + "\n", "utf-8")
         part.replace(path)
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         return None
     return path
