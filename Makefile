@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PYTHONHASHSEED ?= random
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan calibrate lock wheel clean
 

@@ -28,6 +28,7 @@ VECTOR_KINDS = (
     "pool",
     "resize",
     "gather",
+    "chain",
     "matrix",
 )
 
@@ -60,6 +61,7 @@ KIND_OF_TYPE: dict[str, str] = {
     ),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), "pool"),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), "resize"),
+    "FusedElementwise": "chain",
     **dict.fromkeys(MATRIX, "matrix"),
 }  # fmt: skip
 
@@ -69,7 +71,7 @@ ELEMENTWISE = frozenset(
      "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Equal",
      "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
      "BitwiseXor", "BitwiseNot", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Range", "OneHot", "Trilu", "EyeLike",
-     "FusedElementwise", "ArrayFeatureExtractor"}
+     "ArrayFeatureExtractor"}
 )  # fmt: skip
 
 

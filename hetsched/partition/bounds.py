@@ -97,7 +97,7 @@ def area_bound(c: Costs, rounds: int = 40) -> float:
 
 def chain_bound(c: Costs) -> float:
     """The latency bound over cuts and blocks that the module describes."""
-    paths = _Paths(c)
+    paths = Paths(c)
     reached: dict[int, float] = {-1: 0.0}
     for block in blocks_of(c):
         exits = [-1] if block.exit < 0 else list(c.alts[block.exit])
@@ -112,7 +112,7 @@ def chain_bound(c: Costs) -> float:
     return min(reached.values()) * (1 - 1e-12)
 
 
-class _Paths:
+class Paths:
     """Longest paths inside blocks: ``D[v][a]`` from the entry's end to the op's end, ``B[v][a]`` on to the exit's end."""
 
     def __init__(self, c: Costs) -> None:

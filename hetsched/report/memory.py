@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
 from hetsched.graph import Graph
 from hetsched.plan import Plan
+from hetsched.report.lifetimes import Interval
 from hetsched.report.markup import el, percent
-from hetsched.report.runs import lifetime
 from hetsched.report.units import quantity, ticks
 
 HEIGHT = 220
 
 
-def arena_map(plan: Plan, graph: Graph | None, colours: Mapping[str, str]) -> Markup | None:
-    """Offsets over time, one box per buffer, coloured by who writes it; None for a plan without buffers."""
+def arena_map(plan: Plan, graph: Graph | None, held: Sequence[Interval], colours: Mapping[str, str]) -> Markup | None:
+    """Offsets over time, one box per buffer, coloured by who writes it; None for a plan without buffers.
+
+    ``held`` are the lifetimes of ``plan.buffers`` in seconds.
+    """
     size, end = plan.arena_bytes, max([plan.prediction.latency_s, *(s.end_s for s in plan.segments)])
     if not plan.buffers or size <= 0 or end <= 0:
         return None
@@ -25,8 +28,7 @@ def arena_map(plan: Plan, graph: Graph | None, colours: Mapping[str, str]) -> Ma
     for t in ticks(0, size / 1e6, 4):
         y = HEIGHT - HEIGHT * t * 1e6 / size
         parts += [el("line", class_="g", x1="0", x2="100%", y1=y, y2=y)]
-    for b in plan.buffers:
-        start, stop = lifetime(plan, b.first, b.last)
+    for b, (start, stop) in zip(plan.buffers, held, strict=True):
         writer = graph.producer.get(b.tensor) if graph is not None else None
         colour = colours.get(queue.get(graph.ops[writer].name, ""), "c-other0") if graph is not None and writer is not None else "c-other0"
         height = HEIGHT * b.nbytes / size

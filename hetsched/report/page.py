@@ -15,10 +15,11 @@ from markupsafe import Markup
 
 from hetsched.errors import OptionError
 from hetsched.files import write_atomically
-from hetsched.plan import Deployment, Entry
+from hetsched.plan import Deployment, Entry, Plan
 from hetsched.report import graph_view, memory, provenance, summary, timeline, why
 from hetsched.report.checks import check_view
 from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
+from hetsched.report.lifetimes import lifetimes
 from hetsched.report.palette import colours, queues_of
 from hetsched.report.runs import belongs, chosen, op_seconds
 from hetsched.report.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
@@ -108,6 +109,7 @@ class PlanView:
     estimates: Sequence[provenance.Estimate]
     notes: Sequence[str]
     measured: Sequence[Any]
+    agreed: Sequence[str]
 
 
 def page(items: Sequence[ReportItem]) -> dict[str, Any]:
@@ -159,10 +161,13 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
     timings = [(n, t, op_seconds(t.trace)) for n, t in zip(names, mine, strict=True)]
     seen = [s for _, _, s in timings]
     timed = [x for k, x in enumerate(timings) if x[2] not in seen[:k] and any(p.op in x[2] for p in plan.placements)]
+    agreed = [x for x in timed if x[1].trace.origin == "simulated" and _as_predicted(plan, x[2])]
+    timed = [x for x in timed if x not in agreed]
     operators, segments = graph_view.both(plan, item.graph, palette)
     queues = queues_of(plan, item.soc)
     phase = entry_name(entry, item)
-    arena = memory.arena_map(plan, item.graph, palette)
+    held = lifetimes(plan, item.graph)
+    arena = memory.arena_map(plan, item.graph, held, palette)
     return PlanView(
         id=id_,
         title=item.title or f"{model_name(item)} on {soc_name(item)}" + (f" ({phase})" if phase else ""),
@@ -178,15 +183,29 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         queues=[(q, palette[q]) for q in queues],
         timelines=_timelines(item, entry, mine, names, palette, queues),
         arena=arena,
-        arena_note="" if arena else "This plan names no buffers.",
-        live=memory_chart(plan),
+        arena_note=_arena_note(item, arena),
+        live=memory_chart(plan, held) if item.graph is not None else None,
         columns=[n for n, _, _ in timed],
         rows=why.rows(plan, palette, [s for _, _, s in timed]),
         facts=provenance.facts(item),
         estimates=provenance.estimates(item.soc),
         notes=plan.notes,
+        agreed=[n for n, _, _ in agreed],
         measured=measured_views(plan, timed, palette),
     )
+
+
+def _as_predicted(plan: Plan, seconds: Mapping[str, float]) -> bool:
+    """Whether every op took what the plan predicts, within 0.1 %."""
+    return all(abs(seconds[p.op] - p.seconds) <= 1e-3 * p.seconds + 1e-12 for p in plan.placements if p.op in seconds)
+
+
+def _arena_note(item: PlanItem, arena: Markup | None) -> str:
+    if arena is None:
+        return "This plan names no buffers."
+    if item.graph is not None:
+        return ""
+    return "Buffers are drawn for whole segments; within one, they take turns. With the model file they are drawn op by op."
 
 
 def _why_not(item: PlanItem, operators: Markup | None) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hetsched.plan import Plan
 from hetsched.report.items import PlanItem, model_name
 from hetsched.report.units import duration
 from hetsched.trace import Span, Trace
@@ -83,30 +82,6 @@ def model_stem(model: str) -> str:
     """A model's name without folder and ending."""
     name = model.replace("\\", "/").rsplit("/", 1)[-1]
     return name.rsplit(".", 1)[0] or name
-
-
-def live_bytes(plan: Plan) -> tuple[list[float], list[float]]:
-    """Bytes of the arena in use over the predicted inference: ``(times_s, bytes)``, steps."""
-    change: dict[float, int] = {0.0: 0}
-    for b in plan.buffers:
-        start, end = lifetime(plan, b.first, b.last)
-        change[start] = change.get(start, 0) + b.nbytes
-        change[end] = change.get(end, 0) - b.nbytes
-    times, values, level = [], [], 0
-    for t in sorted(change):
-        level += change[t]
-        times.append(t)
-        values.append(float(level))
-    return times, values
-
-
-def lifetime(plan: Plan, first: int, last: int) -> tuple[float, float]:
-    """Seconds from which to which a buffer is held, by the predicted schedule."""
-    n = len(plan.segments)
-    if n == 0:
-        return 0.0, 0.0
-    a, b = plan.segments[min(max(first, 0), n - 1)], plan.segments[min(max(last, 0), n - 1)]
-    return a.start_s, max(a.end_s, b.end_s)
 
 
 def sustained(values: Sequence[float]) -> float:

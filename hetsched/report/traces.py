@@ -12,8 +12,9 @@ from markupsafe import Markup
 from hetsched.plan import Plan
 from hetsched.report.curves import Chart, Mark, Series, by_prefix, chart_parts, span_of
 from hetsched.report.items import PlanItem, TraceItem
+from hetsched.report.lifetimes import Interval, live_bytes
 from hetsched.report.palette import colours
-from hetsched.report.runs import belongs, iterations, live_bytes, sustained
+from hetsched.report.runs import belongs, iterations, sustained
 from hetsched.report.scatter import Pair, Total, furthest, scatter, totals
 from hetsched.report.summary import Tile
 from hetsched.report.units import duration, interval, quantity
@@ -207,9 +208,9 @@ def _marks(trace: Trace, end_s: float, slots: int = 300) -> tuple[Mark, ...]:
     return tuple(out)
 
 
-def memory_chart(plan: Plan) -> ChartView | None:
-    """Bytes of the arena in use over the predicted inference."""
-    times, values = live_bytes(plan)
+def memory_chart(plan: Plan, held: Sequence[Interval]) -> ChartView | None:
+    """Bytes of the arena in use over the predicted inference; ``held`` are the lifetimes of its buffers."""
+    times, values = live_bytes(plan, held)
     end = max([plan.prediction.latency_s, *(s.end_s for s in plan.segments)])
     if len(times) < 2 or end <= 0:
         return None

@@ -101,9 +101,9 @@ def compile_chain(steps: Sequence[Step], inputs: Sequence[Operand]) -> Chain:
     free: list[int] = []
     count = 0
 
-    def take(value: int) -> int:
+    def take(value: int, lasting: bool = False) -> int:
         nonlocal count
-        if not free:
+        if lasting or not free:  # a constant is loaded in the first block only: nothing else may ever use its register
             free.append(count)
             count += 1
         register[value] = free.pop()
@@ -114,7 +114,7 @@ def compile_chain(steps: Sequence[Step], inputs: Sequence[Operand]) -> Chain:
             if value < len(inputs) and value not in register:
                 operand = inputs[value]
                 constant = operand.period == 1
-                where = take(value)
+                where = take(value, lasting=constant)
                 rows.append((_LOAD, where, value, operand.inner, operand.period, int(constant)))
                 parameters.append((0.0, 0.0))
         sources = [register[v] for v in step.operands]

@@ -215,7 +215,7 @@ class Kernel:
 
 
 @overload
-def kernel(function: Callable[..., Any]) -> Any: ...
+def kernel(function: Callable[..., Any], /) -> Any: ...
 
 
 @overload

@@ -14,15 +14,17 @@ from hetsched.graph import Graph
 from hetsched.soc import SoC
 from hetsched.soc_files import load_soc, validate_soc
 from hetsched_cost_models import build_table
+from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.roofline import Storage, padding, queue_cores, queue_rates, roofline, spill
 from hetsched_cost_models.work import Work
 
-FLOAT = Storage(4.0, 1.0, 4.0, 1.0)
+MATRIX = VECTOR_KINDS.index("matrix")
 
 
 def _work(
-    macs: float = 0.0, elems: float = 0.0, weights: float = 0.0, cls: int = 2, kind: int = 11, m: float = 64, n: float = 64, k: float = 64
-) -> Work:
+    macs: float = 0.0, elems: float = 0.0, weights: float = 0.0, cls: int = 2, kind: int = MATRIX,
+    m: float = 64, n: float = 64, k: float = 64,
+) -> Work:  # fmt: skip
     one = np.ones(1)
     zero = np.zeros(1)
     return Work(
@@ -119,7 +121,7 @@ sizes = st.floats(0, 1e10)
     weights=sizes,
     more=st.tuples(sizes, sizes, sizes),
     precision=st.sampled_from(["f16", "w8a8"]),
-    kind=st.integers(1, 11),
+    kind=st.integers(1, MATRIX),
 )
 def test_more_work_is_never_cheaper(
     macs: float, elems: float, weights: float, more: tuple[float, float, float], precision: str, kind: int

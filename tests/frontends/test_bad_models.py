@@ -83,12 +83,12 @@ def test_absurd_sizes_are_refused_before_allocation(tmp_path: Path, save: Save) 
         ("g (float[2] x) => (float[2] y) { y = Relu(x)  y = Exp(x) }", "both write 'y'"),
         ("g (float[2] x) => (float[2] y) { x = Relu(y)  y = Exp(x) }", "writes 'x', which is an input or a constant"),
         ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "output 'y' .* is written by no node"),
-        ("g (float[2,3] x, float[4,5] w) => (float[2,5] y) { y = MatMul(x, w) }", r"'MatMul_0' \(MatMul\) does not accept .*\[2, 3\], \[4, 5\]"),
+        ("g (float[2,3] x, float[4,5] w) => (float[2,5] y) { y = MatMul(x, w) }", r"'MatMul_0' .*does not accept .*\[2, 3\], \[4, 5\]"),
         ("g (float[2,3] x, float[4] w) => (float[2,3] y) { y = Add(x, w) }", "do not broadcast"),
         ("g (float[2] x) => (float[2] y) { y = Conv(x) }", "has 1 inputs"),
         ("g (float[2] x) => (float[2] y) { y = Frobnicate(x) }", "operator 'Frobnicate' of opset 18"),
         ("g (float[2] x) => (int64[1,n] y) { y = NonZero(x) }", "'NonZero_0' .*depends on the data"),
-        ("g (float[2] x) => (float[2] y) { s = SequenceConstruct(x)  i = Constant<value = int64 {0}>()  y = SequenceAt(s, i) }", "writes a sequence"),
+        ("g (float[2] x, int64 i) => (float[2] y) { s = SequenceConstruct(x)  y = SequenceAt(s, i) }", "writes a sequence"),
         ("g (seq(float[2]) x) => (float[2] y) { i = Constant<value = int64 {0}>()  y = SequenceAt(x, i) }", "input 'x' is a sequence"),
         ("g (complex64[2] x) => (complex64[2] y) { y = Identity(x) }", "element type complex64"),
         ("g (float[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1] x) => (float[1] y) { y = Flatten(x) }", "at most 16"),
@@ -116,7 +116,7 @@ def test_loops_are_refused(save: Save) -> None:
 
 def test_operators_of_other_domains_are_named(save: Save) -> None:
     text = "g (float[2] x) => (float[2] y) { y = com.microsoft.Inverse(x) }"
-    with pytest.raises(UnsupportedModelError, match="'Inverse' of domain 'com.microsoft'"):
+    with pytest.raises(UnsupportedModelError, match=r"'Inverse' of domain 'com\.microsoft'"):
         load(save(text, domains=', "com.microsoft" : 1'))
 
 
@@ -155,7 +155,7 @@ def conv_model() -> bytes:
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     content, path = conv_model(), tmp_path / "m.onnx"
-    for cut in [*range(0, 64), *range(64, len(content), 1499), *range(len(content) - 60, len(content))]:
+    for cut in [*range(64), *range(64, len(content), 1499), *range(len(content) - 60, len(content))]:
         path.write_bytes(content[:cut])
         with pytest.raises(ModelError):
             load(path)

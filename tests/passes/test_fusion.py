@@ -19,7 +19,7 @@ from hetsched.passes.fuse_elementwise import FuseElementwise
 from hetsched.reference import run
 
 Save = Callable[..., Path]
-CONV = "float[4,3,3,3] w = {%s}" % ",".join(f"{(7 * k % 11 - 5) / 20}" for k in range(108))
+CONV = f"float[4,3,3,3] w = {{{','.join(str((7 * k % 11 - 5) / 20) for k in range(108))}}}"
 VEC = (
     "float[4,1,1] b = {0.1,-0.2,0.3,0.4}, float[4] s = {1.5,0.5,-1.0,2.0}, float[4] m = {0.1,0.2,0.0,-0.3}, float[4] v = {1.0,0.5,2.0,0.1}"
 )
@@ -55,7 +55,8 @@ def check(path: Path, **dims: int) -> Graph:
 def conv(save: Save, tail: str, outputs: str = "float[a,b,c,d] y") -> Graph:
     return check(
         save(
-            f"g (float[1,3,6,6] x) => ({outputs}) <{CONV}, {VEC}, float lo = {{0}}, float hi = {{6}}, float k = {{3}}> {{ c = Conv(x, w) {tail} }}"
+            f"g (float[1,3,6,6] x) => ({outputs}) <{CONV}, {VEC}, float lo = {{0}}, float hi = {{6}}, float k = {{3}}>"
+            f"{{ c = Conv(x, w) {tail} }}"
         )
     )
 
@@ -99,7 +100,7 @@ def test_conv_is_not_fused_across_readers_and_outputs(save: Save, tail: str, out
 
 
 def test_conv_keeps_a_bias_that_varies_in_space(save: Save) -> None:
-    plane = "float[1,1,4,4] p = {%s}" % ",".join(["1.0"] * 16)
+    plane = f"float[1,1,4,4] p = {{{','.join(['1.0'] * 16)}}}"
     graph = check(save(f"g (float[1,3,6,6] x) => (float[a,b,c2,d] y) <{CONV}, {plane}> {{ c = Conv(x, w)  y = Add(c, p) }}"))
     assert types(graph) == ["Conv", "Add"]
 
@@ -116,12 +117,13 @@ GELU = {
 }
 TANH = {
     "pow": "p = Pow(x, k3)  q = Mul(p, c44)  r = Add(x, q)  s = Mul(r, s2pi)  t = Tanh(s)  u = Add(t, k1)  v = Mul(x, half)  y = Mul(v, u)",
-    "jax": "p = Mul(c44, x)  q = Mul(x, p)  r = Mul(x, q)  s = Add(x, r)  t = Mul(s2pi, s)  u = Tanh(t)  v = Add(k1, u)  w = Mul(half, v)  y = Mul(x, w)",
+    "jax": "p = Mul(c44, x)  q = Mul(x, p)  r = Mul(x, q)  s = Add(x, r)  t = Mul(s2pi, s)  u = Tanh(t)"
+    "  v = Add(k1, u)  w = Mul(half, v)  y = Mul(x, w)",
 }
 SILU = {"silu": "s = Sigmoid(x)  y = Mul(s, x)"}
 CONSTANTS = (
-    "float k0 = {0}, float k1 = {1}, float k3 = {3}, float k6 = {6}, float sixth = {0.16666667}, float half = {0.5}, float r2 = {1.41421354}, "
-    "float ir2 = {0.70710677}, float c44 = {0.044715}, float s2pi = {0.7978846}"
+    "float k0 = {0}, float k1 = {1}, float k3 = {3}, float k6 = {6}, float sixth = {0.16666667}, float half = {0.5}, "
+    "float r2 = {1.41421354}, float ir2 = {0.70710677}, float c44 = {0.044715}, float s2pi = {0.7978846}"
 )
 WRITTEN = [
     (kind, text)
@@ -157,8 +159,8 @@ def test_function_with_an_inner_reader_is_kept(save: Save) -> None:
 
 
 LAYER_NORM = {
-    "pow div": "m = ReduceMean <keepdims = 1> (x, ax)  d = Sub(x, m)  p = Pow(d, two)  v = ReduceMean <keepdims = 1> (p, ax)  e = Add(v, eps)"
-    "  r = Sqrt(e)  n = Div(d, r)  g1 = Mul(n, gamma)  y = Add(g1, beta)",
+    "pow div": "m = ReduceMean <keepdims = 1> (x, ax)  d = Sub(x, m)  p = Pow(d, two)  v = ReduceMean <keepdims = 1> (p, ax)"
+    "  e = Add(v, eps)  r = Sqrt(e)  n = Div(d, r)  g1 = Mul(n, gamma)  y = Add(g1, beta)",
     "mul reciprocal": "m = ReduceMean(x, ax)  d = Sub(x, m)  p = Mul(d, d)  v = ReduceMean(p, ax)  e = Add(eps, v)  r = Sqrt(e)"
     "  i = Reciprocal(r)  n = Mul(d, i)  g1 = Mul(gamma, n)  y = Add(beta, g1)",
     "difference twice": "m = ReduceMean(x, ax)  d = Sub(x, m)  d2 = Sub(x, m)  p = Pow(d2, two)  v = ReduceMean(p, ax)  e = Add(v, eps)"
@@ -228,7 +230,10 @@ def test_matmul_keeps_a_residual(save: Save) -> None:
     assert types(graph) == ["MatMul", "Add"]
 
 
-QDQ = "float s = {0.05}, uint8 z = {120}, float t = {0.1}, uint8 u = {3}, int8[2,2] w = {1,-2,3,4}, float[2] ws = {0.1,0.2}, int8[2] wz = {0,0}"
+QDQ = (
+    "float s = {0.05}, uint8 z = {120}, float t = {0.1}, uint8 u = {3}, "
+    "int8[2,2] w = {1,-2,3,4}, float[2] ws = {0.1,0.2}, int8[2] wz = {0,0}"
+)
 
 
 def test_q_and_dq_are_absorbed(save: Save) -> None:
@@ -267,7 +272,8 @@ def test_dq_with_a_computed_scale_remains(save: Save) -> None:
 
 
 def test_two_meanings_of_one_tensor(save: Save) -> None:
-    text = f"g (uint8[2] x) => (float[2] y, float[2] w2) <{QDQ}> {{ a = DequantizeLinear(x, s, z)  y = Relu(a)  b = DequantizeLinear(x, t, u)  w2 = Exp(b) }}"
+    nodes = "a = DequantizeLinear(x, s, z)  y = Relu(a)  b = DequantizeLinear(x, t, u)  w2 = Exp(b)"
+    text = f"g (uint8[2] x) => (float[2] y, float[2] w2) <{QDQ}> {{ {nodes} }}"
     graph = check(save(text))
     assert types(graph) == ["Relu", "DequantizeLinear", "Exp"]
     meaning = graph.tensors["x"].quantization
@@ -287,7 +293,7 @@ def test_activations_join_before_integers(save: Save) -> None:
 def test_elementwise_chains(save: Save) -> None:
     graph = check(
         save("""
-        g (float[2,3] x, float[3] b, float[2,3] c) => (float[2,3] y) <float two = {2}, float[4,2,3] big = {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3}> {
+        g (float[2,3] x, float[3] b, float[2,3] c, float[4,2,3] big) => (float[2,3] y) <float two = {2}> {
             p = Mul(x, two)  q = Sub(b, p)  r = Pow(q, two)  s = Div(r, c)
             t = Add(s, big)
             u = Abs(t)
@@ -324,7 +330,7 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     for i in range(draw(st.integers(1, 14))):
         kind = draw(st.sampled_from(KINDS))
         first = draw(st.sampled_from(wide[-3:]))
-        second = draw(st.sampled_from(wide[-3:] if kind == "MatMul" else names[-4:] + ["k", "m"]))
+        second = draw(st.sampled_from(wide[-3:] if kind == "MatMul" else [*names[-4:], "k", "m"]))
         inputs = (first, second) if kind in {"Add", "Mul", "MatMul"} else (first,)
         ops.append(Op(f"n{i}", kind, inputs, (f"t{i}",), {}, "", (f"n{i}",)))
         tensors[f"t{i}"] = Tensor(f"t{i}", (4, 4), DType.F32)

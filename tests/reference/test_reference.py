@@ -158,14 +158,16 @@ def both(kind: str, inputs: list[Array | None], attrs: dict[str, Any]) -> tuple[
     opset = 21 if kind == "Gelu" else 18
     node = helper.make_node(kind, names, outs, "node", **attrs)
     infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in zip(names, arrays_) if a is not None
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip(names, arrays_, strict=True)
+        if a is not None
     ]
     graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(o) for o in outs])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    expected = session.run(None, {n: a for n, a in zip(names, arrays_) if a is not None})
+    expected = session.run(None, {n: a for n, a in zip(names, arrays_, strict=True) if a is not None})
     values = {
         k: numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else tuple(v) if isinstance(v, list) else v for k, v in attrs.items()
     }
@@ -232,7 +234,7 @@ def test_a_body_runs_with_constants_of_the_graph() -> None:
 
 
 def test_errors_name_the_node() -> None:
-    with pytest.raises(UnsupportedModelError, match="'lstm'.*LSTM"):
+    with pytest.raises(UnsupportedModelError, match=r"'lstm'.*LSTM"):
         run_op(Op("lstm", "LSTM", ("x",), ("y",)), [f(2)])
     with pytest.raises(ExecutionError, match=r"'mm' \(MatMul\)"):
         run_op(Op("mm", "MatMul", ("a", "b"), ("y",)), [f(2, 3), f(2, 3)])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from hetsched.plan import Buffer
 from hetsched.report.decimate import decimate, means
 from hetsched.report.layers import Style, layout
+from hetsched.report.lifetimes import lifetimes, live_bytes, op_times
 from hetsched.report.palette import colours
-from hetsched.report.runs import live_bytes
 from hetsched.report.units import axis, digits, interval, quantity, share, ticks
 from hetsched.trace import Span, Trace
 
@@ -100,14 +101,28 @@ def test_queues_of_one_kind_have_different_shades() -> None:
     assert palette["npu"] == "c-npu0" and palette["dsp"] == "c-other0"
 
 
-def test_live_bytes_add_up(deployment) -> None:
+def test_live_bytes_add_up(graph, deployment) -> None:
     plan = deployment.entries[0].plan
-    times, values = live_bytes(plan)
+    by_segment, by_op = lifetimes(plan, None), lifetimes(plan, graph)
+    for (a, b), (c, d), buffer in zip(by_segment, by_op, plan.buffers, strict=True):
+        assert a <= c <= d <= b + 1e-12, buffer  # ops lie within their segments
+    times, values = live_bytes(plan, by_op)
     assert times == sorted(set(times)) and values[-1] == 0 and min(values) >= 0
-    assert 0 < max(values) <= plan.arena_bytes
-    middle = (plan.segments[0].start_s + plan.segments[0].end_s) / 2
-    held = sum(b.nbytes for b in plan.buffers if b.first == 0)
-    assert values[max(i for i, t in enumerate(times) if t <= middle)] == held
+    assert 0 < max(values) <= max(live_bytes(plan, by_segment)[1]) <= plan.arena_bytes
+    middle = sum(times[3:5]) / 2
+    held = sum(b.nbytes for b, (start, end) in zip(plan.buffers, by_op, strict=True) if start <= middle < end)
+    assert values[3] == held
+
+
+def test_a_converted_copy_is_held_from_its_making_to_its_last_reader(graph, deployment) -> None:
+    plan = deployment.entries[0].plan
+    out = graph.ops[2].outputs[0]  # written on the npu in segment 0, read by the cpu in segment 1
+    original = next(b for b in plan.buffers if b.tensor == out)
+    copy = Buffer(tensor=f"{out}@cpu:0-3:f32", offset=0, nbytes=64, first=1, last=1)
+    held = lifetimes(plan.model_copy(update={"buffers": (original, copy)}), graph)
+    ops = op_times(plan)
+    assert held[1] == (plan.segments[1].start_s, ops[graph.ops[3].name][1])
+    assert held[0] == (ops[graph.ops[2].name][0], plan.segments[1].start_s + plan.segments[1].transfer_s)
 
 
 def test_waiting_does_not_stretch_an_inference() -> None:

@@ -62,12 +62,12 @@ def detect() -> Machine:
 
 
 def kernels_digest() -> str:
-    """Hash of the kernels' sources: rates measured with other kernels say nothing about these."""
+    """Hash of the sources of the kernels and of the probes: rates measured with others say nothing about these."""
     spec = find_spec("hetsched_kernels")
+    kernels = [p for folder in spec.submodule_search_locations or () for p in Path(folder).glob("*.py")] if spec else []
     digest = hashlib.sha256()
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for path in sorted(Path(folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in (*sorted(kernels), *sorted(Path(__file__).parent.glob("probes*.py"))):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ Importing this module imports numba.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ Progress = Callable[[str], None]
 
 _SEED = 20240
 _READ_BYTES = 128 << 20
-_REPEATS = 5
+_REPEATS = 9
 _MIN_S = 2e-3
 
 
@@ -74,14 +75,12 @@ def _assemble(
 
 
 def _rates(probes: Sequence[Probe], say: Progress) -> dict[str, float]:
-    """Work per second by name: all shapes of a class together (their work over their time)."""
-    work: dict[str, float] = {}
-    seconds: dict[str, float] = {}
+    """Work per second by name: the geometric mean over the shapes of a class."""
+    logs: dict[str, list[float]] = {}
     for probe in probes:
         say(f"timing {probe.name}")
-        work[probe.name] = work.get(probe.name, 0.0) + probe.work
-        seconds[probe.name] = seconds.get(probe.name, 0.0) + best_s(probe.call)
-    return {name: work[name] / seconds[name] for name in work}
+        logs.setdefault(probe.name, []).append(math.log(probe.work / best_s(probe.call)))
+    return {name: math.exp(sum(values) / len(values)) for name, values in logs.items()}
 
 
 def best_s(call: Callable[[], Any]) -> float:

@@ -13,17 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import binary, codes, conv, elementwise, gemm, movement, norm, pool, reduce, resize, softmax
+from hetsched_kernels import binary, chain, codes, conv, elementwise, gemm, movement, norm, pool, reduce, resize, softmax
 from hetsched_kernels.arrays import NO_F32
 
 NO_ACTIVATION = (codes.NONE, 0.0, 0.0)
-#: (input channels, output channels, height and width, kernel, groups, class)
+TYPICAL_ACTIVATION = (codes.HARD_SWISH, 0.0, 0.0)
+#: (input channels, output channels, height and width, kernel, stride, groups, class): early and late layers of mobile nets
 CONVOLUTIONS = (
-    (64, 128, 28, 1, 1, "conv1x1"), (320, 256, 14, 1, 1, "conv1x1"), (64, 64, 28, 3, 1, "conv"), (16, 32, 112, 3, 1, "conv"),
-    (64, 64, 28, 3, 4, "grouped"), (96, 96, 56, 3, 96, "depthwise"), (384, 384, 14, 3, 384, "depthwise"),
+    (16, 32, 112, 1, 1, 1, "conv1x1"), (64, 128, 28, 1, 1, 1, "conv1x1"), (384, 96, 14, 1, 1, 1, "conv1x1"),
+    (3, 32, 112, 3, 2, 1, "conv"), (64, 64, 28, 3, 1, 1, "conv"), (96, 24, 56, 3, 1, 1, "conv"),
+    (64, 64, 28, 3, 1, 4, "grouped"), (128, 128, 14, 3, 1, 8, "grouped"),
+    (32, 32, 112, 3, 1, 32, "depthwise"), (96, 96, 56, 3, 2, 96, "depthwise"), (192, 192, 14, 5, 1, 192, "depthwise"),
 )  # fmt: skip
 #: (rows, columns, depth) of products with constant weights
-PRODUCTS = ((128, 1536, 384), (64, 384, 1536))
+PRODUCTS = ((128, 384, 384), (128, 1536, 384))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +45,27 @@ def random_f32(rng: np.random.Generator, n: int) -> Any:
 
 def matrix_probes(rng: np.random.Generator) -> Iterator[Probe]:
     """Convolutions and products; ``work`` is operations (two a MAC)."""
-    for c, o, size, k, groups, cls in CONVOLUTIONS:
-        yield _conv_f32(rng, cls, c, o, size, k, groups)
+    for c, o, size, k, stride, groups, cls in CONVOLUTIONS:
+        yield _conv_f32(rng, cls, c, o, size, k, stride, groups)
     for m, n, k in PRODUCTS:
         yield _gemm_f32(rng, m, n, k)
     yield _matmul_f32(rng, 12, 128, 128, 32)
 
 
-def square_geometry(c: int, o: int, size: int, k: int, groups: int) -> Any:
-    """The kernels' descriptor of a convolution on a square image, same size out."""
+def square_geometry(c: int, o: int, size: int, k: int, stride: int, groups: int) -> tuple[Any, int]:
+    """The kernels' descriptor of a convolution on a square image, and the size of its output."""
     pad = k // 2
-    return conv.conv_geometry(1, c, size, size, o, k, k, (1, 1), (pad, pad, pad, pad), (1, 1), groups)
+    out = (size + 2 * pad - k) // stride + 1
+    return conv.conv_geometry(1, c, size, size, o, k, k, (stride, stride), (pad, pad, pad, pad), (1, 1), groups), out
 
 
-def _conv_f32(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, groups: int) -> Probe:
-    geometry = square_geometry(c, o, size, k, groups)
-    x, out = random_f32(rng, c * size * size), np.empty(o * size * size, np.float32)
+def _conv_f32(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, stride: int, groups: int) -> Probe:
+    geometry, side = square_geometry(c, o, size, k, stride, groups)
+    x, out = random_f32(rng, c * size * size), np.empty(o * side * side, np.float32)
     w = conv.pack_conv_f32(random_f32(rng, o * (c // groups) * k * k).reshape(o, c // groups, k, k), groups)
     scratch = np.empty(max(1, conv.conv2d_f32_scratch(geometry)), np.float32)
-    call = partial(conv.conv2d_f32, x, w, random_f32(rng, o), out, scratch, geometry, *NO_ACTIVATION)
-    return Probe(f"{cls}/f32", 2.0 * o * size * size * (c // groups) * k * k, call)
+    call = partial(conv.conv2d_f32, x, w, random_f32(rng, o), out, scratch, geometry, *TYPICAL_ACTIVATION)
+    return Probe(f"{cls}/f32", 2.0 * o * side * side * (c // groups) * k * k, call)
 
 
 def _gemm_f32(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
@@ -84,6 +88,7 @@ def vector_probes(rng: np.random.Generator) -> Iterator[Probe]:
     x, y, out = random_f32(rng, n), random_f32(rng, n), np.empty(n, np.float32)
     flat, unit = np.array([n], np.int64), np.ones(1, np.int64)
     yield Probe("vector/elementwise", 12.0 * n, partial(binary.binary_f32, x, y, out, codes.ADD, flat, unit, unit))
+    yield _chain(x, out)
     yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.GELU, 0.0, 0.0))
     yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.SIGMOID, 0.0, 0.0))
     yield Probe("vector/softmax", 8.0 * n, partial(softmax.softmax_f32, x, NO_F32, out, 512, 128, 1.0, np.zeros(0, np.int64)))
@@ -98,6 +103,21 @@ def vector_probes(rng: np.random.Generator) -> Iterator[Probe]:
     geometry = pool.pool_geometry(1, 16, 64, 64, 64, 64, (3, 3), (1, 1), (1, 1, 1, 1))
     yield Probe("vector/pool", 4.0 * n * 10, partial(pool.max_pool_f32, x, out, geometry))
     yield _resize(rng)
+
+
+def _chain(x: Any, out: Any) -> Probe:
+    """X * scale + shift, per channel, then a residual: what fusion leaves of mobile nets and transformers."""
+    channels, inner = 64, x.size // 64
+    scale, shift = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    wide, narrow = chain.Operand(1, x.size), chain.Operand(inner, channels)
+    steps = [chain.Step(codes.MUL, (0, 1)), chain.Step(codes.ADD, (3, 2)), chain.Step(codes.ADD, (4, 0))]
+    compiled = chain.compile_chain(steps, [wide, narrow, narrow])
+    where, scratch = chain.addresses([x, scale, shift]), np.empty(max(1, compiled.scratch), np.float32)
+
+    def call(kept: Any = (x, scale, shift)) -> None:
+        chain.chain_f32(compiled.program, compiled.parameters, where, out, scratch)
+
+    return Probe("vector/chain", 8.0 * x.size, call)
 
 
 def _resize(rng: np.random.Generator) -> Probe:

@@ -7,27 +7,35 @@ from functools import partial
 
 import numpy as np
 
-from hetsched_cost_models.host.probes import CONVOLUTIONS, NO_ACTIVATION, PRODUCTS, Probe, random_f32, square_geometry
+from hetsched_cost_models.host.probes import (
+    CONVOLUTIONS,
+    NO_ACTIVATION,
+    PRODUCTS,
+    TYPICAL_ACTIVATION,
+    Probe,
+    random_f32,
+    square_geometry,
+)
 from hetsched_kernels import conv_i8, gemm_i8, quantize
 
 
 def integer_probes(rng: np.random.Generator) -> Iterator[Probe]:
     """Convolutions and products on 8-bit integers; ``work`` is operations (two a MAC)."""
-    for c, o, size, k, groups, cls in CONVOLUTIONS:
-        yield _conv_i8(rng, cls, c, o, size, k, groups)
+    for c, o, size, k, stride, groups, cls in CONVOLUTIONS:
+        yield _conv_i8(rng, cls, c, o, size, k, stride, groups)
     for m, n, k in PRODUCTS:
         yield _gemm_i8(rng, m, n, k)
 
 
-def _conv_i8(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, groups: int) -> Probe:
-    geometry = square_geometry(c, o, size, k, groups)
+def _conv_i8(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, stride: int, groups: int) -> Probe:
+    geometry, side = square_geometry(c, o, size, k, stride, groups)
     x = rng.integers(0, 256, c * size * size).astype(np.uint8)
     packed = conv_i8.pack_conv_i8(rng.integers(-127, 128, (o, c // groups, k, k)).astype(np.int8), groups, None)
-    out, scales = np.empty(o * size * size, np.float32), np.full(o, 0.01, np.float32)
+    out, scales = np.empty(o * side * side, np.float32), np.full(o, 0.01, np.float32)
     scratch = np.empty(max(1, conv_i8.conv2d_i8_scratch(geometry)), np.uint8)
-    weights = (packed.data, packed.sums, packed.zeros)
-    call = partial(conv_i8.conv2d_i8_f32, x, *weights, scales, random_f32(rng, o), out, scratch, geometry, 128, False, *NO_ACTIVATION)
-    return Probe(f"{cls}/i8", 2.0 * o * size * size * (c // groups) * k * k, call)
+    weights, bias = (packed.data, packed.sums, packed.zeros), random_f32(rng, o)
+    call = partial(conv_i8.conv2d_i8_f32, x, *weights, scales, bias, out, scratch, geometry, 128, False, *TYPICAL_ACTIVATION)
+    return Probe(f"{cls}/i8", 2.0 * o * side * side * (c // groups) * k * k, call)
 
 
 def _gemm_i8(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
