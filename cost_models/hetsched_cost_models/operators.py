@@ -29,6 +29,7 @@ VECTOR_KINDS = (
     "resize",
     "gather",
     "chain",
+    "convert",
     "matrix",
 )
 
@@ -62,6 +63,7 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), "pool"),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), "resize"),
     "FusedElementwise": "chain",
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), "convert"),
     **dict.fromkeys(MATRIX, "matrix"),
 }  # fmt: skip
 
@@ -70,7 +72,7 @@ ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Min", "Max", "Mean", "Sum", "Mod", "Abs", "Neg", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sign",
      "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Equal",
      "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
-     "BitwiseXor", "BitwiseNot", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Range", "OneHot", "Trilu", "EyeLike",
+     "BitwiseXor", "BitwiseNot", "Range", "OneHot", "Trilu", "EyeLike",
      "ArrayFeatureExtractor"}
 )  # fmt: skip
 

@@ -103,14 +103,14 @@ def _value(figure: dict[str, Any]) -> float:
 
 
 def vector_factors(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:
-    """Cost factors in the order of :data:`VECTOR_KINDS`; views are free, unnamed kinds count as elementwise.
+    """Cost factors in the order of :data:`VECTOR_KINDS`; views are free unless named, unnamed kinds count as elementwise.
 
     A kind may have another factor at one peak precision (``norm/i8``). A SoC file's utilisation ``vector/<kind>`` is the
     kind's rate over the elementwise rate: its factor is the inverse.
     """
     factors = {k.removeprefix("vector/"): 1.0 / v for k, v in overrides.items() if k.startswith("vector/")}
     known = {**family.vector, **factors}
-    return [0.0 if kind == "view" else known.get(f"{kind}/{peak}", known.get(kind, 1.0)) for kind in VECTOR_KINDS]
+    return [known.get(f"{kind}/{peak}", known.get(kind, 0.0 if kind == "view" else 1.0)) for kind in VECTOR_KINDS]
 
 
 def class_shares(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:

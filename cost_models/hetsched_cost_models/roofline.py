@@ -19,6 +19,8 @@ from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import Family, class_shares, family_of, vector_factors
 from hetsched_cost_models.work import FloatArray, Work
 
+_VIEW, _CONVERT = VECTOR_KINDS.index("view"), VECTOR_KINDS.index("convert")
+
 #: Precision of an alternative -> precision of the peak rate that it uses.
 PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8"}
 
@@ -120,16 +122,25 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         + work.weight_quant_elems * storage.weight_quant_bytes
         + work.weight_fixed_bytes
     )
-    visible = np.where(work.kind == VECTOR_KINDS.index("view"), 0.0, 1.0)  # views touch nothing
+    # Views touch nothing, unless the SoC file says that its runtime copies them.
+    visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     matrix_s = 2.0 * work.macs * padding(work, family.align) / (peak * shares)
-    extra = work.extra_elems * storage.float_bytes
-    vector_s = factor * (activation + extra) / rates.vector_bytes_s
+    vector_bytes = factor * (activation + work.extra_elems * storage.float_bytes)
+    if rates.processor.kind == "cpu" and precision != "w8a8":
+        vector_bytes = vector_bytes + _dequantized(work, factor, vector_factors(family, peak_name, overrides)[_CONVERT])
+    vector_s = vector_bytes / rates.vector_bytes_s
     streamed = weights * family.weight_share * visible
     if rates.processor.kind == "cpu":
         streamed = streamed * spill(np.full(1, float((weights * visible).sum()) / rates.onchip_bytes))[0]
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
     overhead = rates.overhead_s * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
     return Cost(pace * (matrix_s + vector_s), streamed + spilled, streamed, pace * overhead)
+
+
+def _dequantized(work: Work, factor: FloatArray, convert: float) -> FloatArray:
+    """Extra vector bytes of float arithmetic on quantized tensors: 4 bytes an element instead of 1, and the conversion (5)."""
+    own = work.kind == _CONVERT
+    return np.where(own, 0.0, work.quant_elems * (3.0 * factor + 5.0 * convert * (factor > 0.0)))
 
 
 def padding(work: Work, align: tuple[int, int, int]) -> FloatArray:

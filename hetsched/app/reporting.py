@@ -24,7 +24,7 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
     """Draw plans, simulated runs and real runs as one self-contained HTML page.
 
     Args:
-        items: plan files, ``.parquet`` traces, or what the other verbs returned; several plans are also compared.
+        items: plan files, trace files, or what the other verbs returned; several plans are also compared.
         path: the file to write.
 
     Raises:
@@ -84,9 +84,7 @@ def _from_file(path: Path) -> ReportItem:
         raise OptionError(f"there is no plan or trace {path}")
     if is_plan_file(path):
         return _plan_item(read_plan(path))
-    if path.suffix == ".parquet":
-        from hetsched.trace import parquet
+    from hetsched.trace import files
 
-        trace = parquet.read(path)
-        return TraceItem(trace, f"{trace.origin}: {path.name}")
-    raise OptionError(f"{path} is neither a plan file (.json) nor a trace (.parquet): 'hetsched plan -o' and '--trace' make them")
+    trace = files.read(path)
+    return TraceItem(trace, f"{trace.origin}: {path.stem}")

@@ -132,7 +132,7 @@ def run(
 
 @app.command()
 def report(
-    items: Annotated[list[Path], typer.Argument(metavar="PLAN_OR_TRACE...", help="Plan files and .parquet traces.")],
+    items: Annotated[list[Path], typer.Argument(metavar="PLAN_OR_TRACE...", help="Plan files and traces.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     as_json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Writing a trace in the format that its file name asks for."""
+"""The trace option: its file name is checked before any work is done."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ SUFFIXES = (".pftrace", ".parquet")
 
 
 def check_name(path: Path | None) -> None:
-    """Refuse an unknown suffix before any work is done."""
+    """Refuse an unknown suffix, or a folder that does not exist."""
     if path is not None and path.suffix not in SUFFIXES:
         raise OptionError(f"--trace {path} must end in {' or '.join(SUFFIXES)}")
+    if path is not None and not path.parent.is_dir():
+        raise OptionError(f"--trace {path}: the folder {path.parent} does not exist")
 
 
 def write(trace: Trace, path: Path | None) -> None:
     """Write ``trace`` as Perfetto or Parquet."""
-    if path is None:
-        return
-    if path.suffix == ".pftrace":
-        from hetsched.trace import perfetto
+    if path is not None:
+        from hetsched.trace import files
 
-        perfetto.write(trace, path)
-    else:
-        from hetsched.trace import parquet
-
-        parquet.write(trace, path)
+        files.write(trace, path)

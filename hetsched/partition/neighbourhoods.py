@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hetsched.partition.problem import Budget, Problem, Solution
-from hetsched.partition.search import as_solution
+from hetsched.partition.search import as_solution, runs_of
 from hetsched.partition.slots import Neighbourhood, SlotModel
 from hetsched.partition.timing import Costs, figures, value
 
-FREE_OPS = 14
+FREE_OPS = 10
 """Most ops that are free at a time."""
 SPARE = 2
-"""Empty slots put before, between and after the freed segments."""
-MAX_SEGMENTS = 60
-"""Plans with more segments are left to local search: their models are too large."""
+"""Slots more than the freed segments have."""
+MAX_SLOTS = 16
+"""Plans with more segments are left to local search: their slot models are too large."""
+MAX_OPS = 300
+SHARE = 0.3
+"""Deterministic time per neighbourhood, building the model included."""
 
 
 def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target: float, budget: Budget, units: float) -> Solution:
@@ -28,15 +31,15 @@ def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target
         budget: for the wall clock and progress.
         units: deterministic time for all neighbourhoods together.
     """
-    share = max(0.05, units / 40)
-    spent, improved = 0.0, True
+    improved = True
     while improved:
         improved = False
-        for window in list(_windows(c, best)):
-            if spent >= units or best.objective <= target or budget.out_of_time():
+        runs = runs_of(c, best.order, best.alternative)
+        for first, last in _windows(runs) if c.n <= MAX_OPS and len(runs) + SPARE <= MAX_SLOTS else ():
+            if units < SHARE or best.objective <= target or budget.out_of_time():
                 return best
-            spent += share
-            found = _search(problem, c, best, window, budget, share)
+            units -= SHARE
+            found = _search(problem, c, best, runs, (first, last), budget)
             if found is not None and found.objective < best.objective * (1 - 1e-9):
                 best, improved = found, True
                 budget.report("neighbourhoods", best.objective, target)
@@ -44,58 +47,31 @@ def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target
     return best
 
 
-def _segments(c: Costs, plan: Solution) -> list[list[int]]:
-    out: list[list[int]] = []
-    for op in plan.order:
-        if out and c.queue[plan.alternative[out[-1][-1]]] == c.queue[plan.alternative[op]]:
-            out[-1].append(op)
-        else:
-            out.append([op])
-    return out
+def _windows(runs: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+    """Maximal ranges ``[first, last)`` of segments with few enough ops together."""
+    reached = 0
+    for first in range(len(runs)):
+        last, ops = first, 0
+        while last < len(runs) and ops + len(runs[last]) <= FREE_OPS:
+            ops += len(runs[last])
+            last += 1
+        if last > max(first, reached):
+            reached = last
+            yield first, last
 
 
-def _windows(c: Costs, plan: Solution) -> Iterator[tuple[int, int]]:
-    """Ranges of the plan's order to free, overlapping by half."""
-    if len(_segments(c, plan)) > MAX_SEGMENTS:
-        return
-    size = min(FREE_OPS, c.n)
-    step = max(1, size // 2)
-    for begin in range(0, max(1, c.n - size + step), step):
-        yield begin, min(c.n, begin + size)
-
-
-def _search(problem: Problem, c: Costs, plan: Solution, window: tuple[int, int], budget: Budget, units: float) -> Solution | None:
-    """One neighbourhood: the ops at ``order[begin:end]`` may take any alternative in the slots around them."""
-    free = plan.order[window[0] : window[1]]
-    slot_of, slots, spread = _layout(c, plan, set(free))
-    windows = [spread if i in set(free) else [slot_of[i]] for i in range(c.n)]
-    alts = [list(c.alts[i]) if i in set(free) else [plan.alternative[i]] for i in range(c.n)]
-    model = SlotModel(c, problem.objective, slots, plan.objective, Neighbourhood(windows, alts))
-    answer = model.solve(budget, units)
-    if answer.placed is None:
+def _search(
+    problem: Problem, c: Costs, plan: Solution, runs: Sequence[Sequence[int]], window: tuple[int, int], budget: Budget
+) -> Solution | None:
+    """One neighbourhood: the ops of the segments in the window may take any alternative and any slot there."""
+    first, last = window
+    free = {op for run in runs[first:last] for op in run}
+    slot_of = {op: k + (SPARE if k >= last else 0) for k, run in enumerate(runs) for op in run}
+    inside = range(max(0, first - 1), min(len(runs) + SPARE, last + SPARE + 1))
+    windows = [inside if i in free else [slot_of[i]] for i in range(c.n)]
+    alts: list[Sequence[int]] = [c.alts[i] if i in free else [plan.alternative[i]] for i in range(c.n)]
+    model = SlotModel(c, problem.objective, len(runs) + SPARE, plan.objective, Neighbourhood(windows, alts))
+    answer = model.solve(budget, SHARE)
+    if answer.placed is None or value(problem, figures(c, *answer.placed)) == float("inf"):
         return None
-    order, alternative = answer.placed
-    if value(problem, figures(c, order, alternative)) == float("inf"):
-        return None
-    return as_solution(problem, "ilp", order, alternative)
-
-
-def _layout(c: Costs, plan: Solution, free: set[int]) -> tuple[dict[int, int], int, list[int]]:
-    """A slot for every op with spare slots around the freed ones; the slots that free ops may take.
-
-    A segment that holds both free and fixed ops may be cut by free ops of another queue, so its fixed parts before,
-    between and after get slots of their own.
-    """
-    slot_of: dict[int, int] = {}
-    slot, previous, spread = -1, (-1, False), list[int]()
-    for op in plan.order:
-        here = (c.queue[plan.alternative[op]], op in free)
-        if here != previous:
-            gap = SPARE if here[1] or previous[1] else 0
-            spread += range(slot + 1, slot + 1 + gap)
-            slot += gap + 1
-            if here[1] or previous[1]:
-                spread.append(slot)
-        slot_of[op], previous = slot, here
-    spread += range(slot, slot + 1 + SPARE)
-    return slot_of, slot + 1 + SPARE, sorted({s for s in spread if s >= 0})
+    return as_solution(problem, "ilp", *answer.placed)

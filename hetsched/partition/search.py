@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from hetsched.partition.orders import affinity
 from hetsched.partition.problem import Budget, Problem, Solution, objective_of
 from hetsched.partition.timing import Costs, figures, value
+from hetsched.segments import runs
 
 
 def best_on_queue(problem: Problem, c: Costs, queue_of: Sequence[int]) -> list[int]:
@@ -37,6 +38,11 @@ def as_solution(problem: Problem, solver: str, order: Sequence[int], alternative
     """A placement with its objective by the segment rule itself."""
     placed = tuple(order), tuple(alternative)
     return Solution(solver, *placed, objective=objective_of(problem, *placed))
+
+
+def runs_of(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> list[list[int]]:
+    """Ops of the maximal runs on one queue: the segments."""
+    return runs(order, [c.queue[a] for a in alternative])
 
 
 class LocalSearch:
@@ -72,7 +78,7 @@ class LocalSearch:
     def _moves(self, order: list[int], alternative: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """Regroup the order; move whole runs, then single ops, to another place; both with and without regrouping."""
         yield self._regroup(alternative), alternative
-        for run in self._runs(order, alternative):
+        for run in runs_of(self.c, order, alternative):
             for q in range(self.c.queues):
                 changed = self._to_queue(alternative, run, q)
                 if changed is not None:
@@ -92,15 +98,6 @@ class LocalSearch:
     def _regroup(self, alternative: Sequence[int]) -> list[int]:
         return affinity(self.c, [self.c.queue[a] for a in alternative])
 
-    def _runs(self, order: Sequence[int], alternative: Sequence[int]) -> list[list[int]]:
-        out: list[list[int]] = []
-        for op in order:
-            if out and self.c.queue[alternative[out[-1][-1]]] == self.c.queue[alternative[op]]:
-                out[-1].append(op)
-            else:
-                out.append([op])
-        return out
-
     def _to_queue(self, alternative: Sequence[int], ops: Sequence[int], queue: int) -> list[int] | None:
         changed = list(alternative)
         for op in ops:
@@ -116,7 +113,7 @@ class LocalSearch:
         This may cut another queue's run in two, so that the first part signals before the second begins.
         """
         position = {op: k for k, op in enumerate(order)}
-        for run in self._runs(order, alternative):
+        for run in runs_of(self.c, order, alternative):
             begin, size, inside = position[run[0]], len(run), set(run)
             low = max((position[p] + 1 for op in run for p in self.c.preds[op] if p not in inside), default=0)
             high = min((position[s] for op in run for s in self.c.succs[op] if s not in inside), default=len(order))

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
+import jinja2
 from markupsafe import Markup
 
-from hetsched.errors import OptionError
-from hetsched.files import write_atomically
-from hetsched.plan import Deployment, Entry, Plan
+from hetsched.plan import Entry, Plan
 from hetsched.report import graph_view, memory, provenance, summary, timeline, why
 from hetsched.report.checks import check_view
 from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
@@ -24,41 +22,17 @@ from hetsched.report.palette import colours, queues_of
 from hetsched.report.runs import belongs, chosen, op_seconds
 from hetsched.report.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
 from hetsched.report.units import digits, quantity
-from hetsched.trace import Trace
 
 
-def render(items: Sequence[ReportItem | Deployment | Trace], path: Path) -> None:
-    """Write the report of ``items`` to ``path`` (see :mod:`hetsched.report.items` for what they can be).
-
-    Args:
-        items: plans, traces, checks and comparisons; a bare deployment or trace is taken as an item without a title.
-        path: the HTML file; written whole or not at all.
-
-    Raises:
-        OptionError: nothing to show, an item of another kind, jinja2 is not installed, or the file cannot be written.
-    """
-    write_atomically(path, html(items).encode())
-
-
-def html(items: Sequence[ReportItem | Deployment | Trace]) -> str:
-    """The page as text: same items, same text.
-
-    Raises:
-        OptionError: nothing to show, an item of another kind, or jinja2 is not installed.
-    """
-    try:
-        import jinja2
-    except ImportError as e:
-        raise OptionError("reports need jinja2, which is not installed: pip install 'hetsched[report]'") from e
-    if not items:
-        raise OptionError("a report needs at least one plan, trace or check")
+def html(items: Sequence[ReportItem]) -> str:
+    """The page as text."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"seconds": lambda v: quantity(v, "s"), "digits": digits}
     script, style = _asset("report.js"), _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context = page([as_item(i) for i in items])
+    context = page(items)
     assets = {"script": Markup(script), "style": Markup(style), "script_hash": digest}  # noqa: S704 - package files
     return environment.get_template("report.html.jinja").render(**assets, **context)
 
@@ -66,21 +40,6 @@ def html(items: Sequence[ReportItem | Deployment | Trace]) -> str:
 @cache
 def _asset(name: str) -> str:
     return (files("hetsched.report") / "templates" / name).read_text("utf-8")
-
-
-def as_item(item: ReportItem | Deployment | Trace) -> ReportItem:
-    """A bare deployment or trace as an item.
-
-    Raises:
-        OptionError: anything else.
-    """
-    if isinstance(item, Deployment):
-        return PlanItem(item)
-    if isinstance(item, Trace):
-        return TraceItem(item)
-    if isinstance(item, (PlanItem, TraceItem, CheckItem, ComparisonItem)):
-        return item
-    raise OptionError(f"a report cannot show a {type(item).__name__}: give plans, traces, checks or comparisons")
 
 
 @dataclass(frozen=True)
@@ -91,6 +50,7 @@ class PlanView:
     title: str
     name: str
     headline: str
+    short: str
     solver_note: str
     tiles: Sequence[summary.Tile]
     shares: Sequence[summary.Share]
@@ -173,6 +133,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         title=item.title or f"{model_name(item)} on {soc_name(item)}" + (f" ({phase})" if phase else ""),
         name=" · ".join(x for x in (soc_name(item), phase) if x),
         headline=summary.headline(item, entry),
+        short=summary.short(entry),
         solver_note=summary.STATUS[plan.status],
         tiles=[*summary.tiles(item, entry)],
         shares=summary.shares(plan, item, palette),
@@ -218,6 +179,14 @@ def _why_not(item: PlanItem, operators: Markup | None) -> str:
     return "The model at hand has operators that this plan does not name; here are the segments."
 
 
+def _visible(lanes: timeline.Lanes) -> list[str]:
+    """Queues that work for at least a five-hundredth of the time."""
+    busy: dict[str, float] = {}
+    for b in lanes.bars:
+        busy[b.queue] = busy.get(b.queue, 0.0) + b.end_s - b.start_s
+    return [q for q, seconds in busy.items() if seconds >= lanes.end_s / 500]
+
+
 def _timelines(
     item: PlanItem, entry: Entry, traces: Sequence[TraceItem], names: Sequence[str], palette: Mapping[str, str], queues: Sequence[str]
 ) -> list[tuple[str, str, list[tuple[str, str]], Markup]]:
@@ -233,7 +202,7 @@ def _timelines(
     span = max((x.end_s for x in lanes), default=0.0) or 1.0
     out = []
     for x in lanes:
-        more = sorted({b.queue for b in x.bars} - set(queues))
+        more = sorted(set(_visible(x)) - set(queues))
         rows = [*queues, *more]
         shades = dict.fromkeys(more, "c-other1") | dict(palette)
         out.append((x.title, x.origin, [(q, shades[q]) for q in rows], timeline.draw(x, rows, shades, span)))

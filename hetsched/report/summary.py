@@ -12,7 +12,7 @@ from hetsched.report.units import interval, quantity, share
 
 STATUS = {
     "optimal": "proven optimal within the solver's tolerance",
-    "feasible": "a solution with a proven bound; the search stopped before closing the gap",
+    "feasible": "a solution with a proven bound: the gap says how much better another one could be at most",
     "heuristic": "found by a heuristic; not proven",
     "clock": "the search was stopped by the clock, so another run may differ",
 }
@@ -58,6 +58,13 @@ class Bar:
     ours: bool = False
 
 
+def short(entry: Entry) -> str:
+    """The three figures of a plan, for a list of several."""
+    p = entry.plan.prediction
+    spread = interval(*p.latency_interval_s, "s")
+    return f"{quantity(p.latency_s, 's')} ({spread}), {quantity(p.energy_j, 'J')}, {quantity(p.peak_memory_bytes, 'B')}"
+
+
 def headline(item: PlanItem, entry: Entry) -> str:
     """One sentence: how fast, with what certainty, how much energy and memory, how good."""
     plan, p = entry.plan, entry.plan.prediction
@@ -68,7 +75,7 @@ def headline(item: PlanItem, entry: Entry) -> str:
     if plan.status == "optimal" and plan.gap <= 1e-9:
         parts.append("proven optimal for the cost model")
     elif plan.bound_s > 0 and plan.gap < 10:
-        parts.append(f"at most {share(plan.gap)} from the proven bound")
+        parts.append("less than 0.1 % from the proven bound" if plan.gap < 1e-3 else f"at most {share(plan.gap)} from the proven bound")
     faster = best_other(plan)
     if faster is not None and p.latency_s > 0 and faster[1] / p.latency_s >= 1.005:
         parts.append(f"{faster[1] / p.latency_s:.2f}× as fast as the {readable(faster[0])}")
@@ -106,7 +113,12 @@ def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
             f"weights {quantity(p.weight_bytes, 'B')}, arena {quantity(p.arena_bytes, 'B')}",
             "predicted",
         ),
-        Tile("Segments", str(len(plan.segments)), f"{len(plan.fences)} fences, {len(plan.placements)} ops", "predicted"),
+        Tile(
+            "Segments",
+            str(len(plan.segments)),
+            f"{len(plan.fences)} fence{'s' if len(plan.fences) != 1 else ''}, {len(plan.placements)} ops",
+            "predicted",
+        ),
     ]
     unit = _OBJECTIVE_UNIT[plan.objective]
     bound = f"bound {quantity(plan.bound_s, unit)}" if plan.bound_s > 0 else "no bound"

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.graph import Graph
+from hetsched.graph import DType, Graph
 from hetsched.soc import SoC
 from hetsched.soc_files import load_soc, validate_soc
 from hetsched_cost_models import build_table
 from hetsched_cost_models.operators import VECTOR_KINDS
+from hetsched_cost_models.parameters import family_of
 from hetsched_cost_models.roofline import Storage, padding, queue_cores, queue_rates, roofline, spill
 from hetsched_cost_models.work import Work
 
@@ -87,6 +88,19 @@ def test_views_are_free_on_the_cpu_and_cost_a_dispatch_elsewhere(soc: SoC) -> No
     view = _work(elems=1e6, cls=0, kind=0)
     assert _seconds(view, soc, "cpu:0", "f32") == 0.0
     assert _seconds(view, soc, "npu") == 1e-6
+
+
+def test_float_arithmetic_on_integers_pays_for_their_conversion(graph_of: Callable[..., Graph], soc: SoC) -> None:
+    """A softmax on quantized tensors on the CPU: 4 bytes an element of arithmetic, 5 of conversion, 1 of storage."""
+    x = (4, 1000)
+    g = graph_of([("Softmax", ["x"], ["y"])], {"x": x, "y": x}, dtypes={"x": DType.U8, "y": DType.U8}, quantized=("x", "y"))
+    t = build_table(g, soc)
+    cpu = t.alternatives(0)[0]
+    family = family_of(soc.by_name["cpu"])
+    softmax, convert = family.vector["softmax"], family.vector["convert"]
+    assert t.compute_s[cpu] == pytest.approx(8000 * (4 * softmax + 5 * convert) / 50e9, rel=1e-12)
+    floats = build_table(graph_of([("Softmax", ["x"], ["y"])], {"x": x, "y": x}), soc)
+    assert floats.compute_s[0] == pytest.approx(8000 * 4 * softmax / 50e9, rel=1e-12)
 
 
 def test_spill_is_zero_when_small_and_one_when_large() -> None:

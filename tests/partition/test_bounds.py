@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.partition.bounds import area_bound, blocks_of, chain_bound, cut_ops, lower_bound
+from hetsched.partition.bounds import area_bound, chain_bound, lower_bound
+from hetsched.partition.relaxed import Relaxed, simplified
 from hetsched.partition.timing import Costs, figures
 
 
@@ -34,7 +35,8 @@ def test_a_plain_chain_is_bounded_exactly(random_table, optimum):
 def test_blocks_hold_every_op_once_between_comparable_cuts(random_table):
     for seed in range(30):
         c = Costs(random_table(seed, 14, density=0.4))
-        blocks, cuts = blocks_of(c), cut_ops(c)
+        relaxed = Relaxed(c)
+        blocks, cuts = relaxed.blocks(), [v for v, k in relaxed.incomparable().items() if k == 0]
         assert [b.exit for b in blocks] == [*cuts, -1]
         assert [b.entry for b in blocks] == [-1, *cuts]
         assert sorted([v for b in blocks for v in b.inner] + cuts) == list(range(14))

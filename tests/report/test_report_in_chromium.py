@@ -202,10 +202,15 @@ def test_controls_work(page: Page, report: Path) -> None:
 
 def test_cursor_reads_the_curve(page: Page, report: Path) -> None:
     page.open(report, 1280)
-    page.js("""(() => { const s = document.querySelector('#t0 svg.curves'); s.scrollIntoView(); const b = s.getBoundingClientRect();
-        s.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: b.left + b.width / 2, clientY: b.top + 40})); })()""")
-    text = str(page.js("document.getElementById('tip').textContent"))
-    assert text.startswith("5:00 min\n") and " ms" in text and page.js("!document.getElementById('tip').hidden")
+    text = """(() => {
+        const chart = document.querySelector('#t0 svg.curves'), box = chart.getBoundingClientRect(), tip = document.getElementById('tip');
+        const move = {bubbles: true, clientX: box.left + box.width / 2, clientY: box.top + 40};
+        chart.dispatchEvent(new PointerEvent('pointermove', move));
+        return tip.hidden ? 'hidden' : tip.textContent;
+    })()"""
+    lines = str(page.js(text)).split("\n")
+    assert lines[0] == "5:00 min" and lines[1].startswith("inference: ") and lines[1].endswith(" ms")
+    assert 10 < float(lines[1].split()[1]) < 20
 
 
 def test_hostile_names_run_nothing(page: Page, sample, tmp_path: Path) -> None:

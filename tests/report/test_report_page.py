@@ -2,6 +2,7 @@
 
 import html as entities
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -191,3 +192,13 @@ def test_bad_requests_are_refused(deployment: Deployment, tmp_path: Path) -> Non
     with pytest.raises(OptionError, match="cannot write"):
         render([deployment], tmp_path / "absent" / "a.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_jinja2_one_sentence_says_what_to_install(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    import hetsched.report
+
+    monkeypatch.delitem(sys.modules, "hetsched.report.page")
+    monkeypatch.delattr(hetsched.report, "page")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(OptionError, match=r"jinja2.*pip install 'hetsched\[report\]'"):
+        html([deployment])

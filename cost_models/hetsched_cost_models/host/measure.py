@@ -56,6 +56,8 @@ def _assemble(
     machine: Machine, rates: dict[str, float], vector: dict[str, float], one: float, both: float, overhead: float, sync: float
 ) -> HostMeasurement:
     base = vector["vector/elementwise"]
+    factors = {name.removeprefix("vector/"): base / rate for name, rate in vector.items()}
+    factors["view"] = factors["copy"]  # the runtime copies a reshaped tensor to its own buffer
     return HostMeasurement(
         version=VERSION,
         fingerprint=machine.fingerprint,
@@ -67,7 +69,7 @@ def _assemble(
         peak_i8_ops_s=max(r for name, r in rates.items() if name.endswith("/i8")),
         rates=rates,
         vector_bytes_s=base,
-        vector={name.removeprefix("vector/"): base / rate for name, rate in vector.items()},
+        vector=factors,
         op_overhead_s=overhead,
         launch_s=4.0 * overhead,
         sync_s=sync,

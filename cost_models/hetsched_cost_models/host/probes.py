@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import binary, chain, codes, conv, elementwise, gemm, movement, norm, pool, reduce, resize, softmax
+from hetsched_kernels import binary, chain, codes, conv, elementwise, gemm, movement, norm, pool, quantize, reduce, resize, softmax
 from hetsched_kernels.arrays import NO_F32
 
 NO_ACTIVATION = (codes.NONE, 0.0, 0.0)
@@ -27,6 +27,9 @@ CONVOLUTIONS = (
 )  # fmt: skip
 #: (rows, columns, depth) of products with constant weights
 PRODUCTS = ((128, 384, 384), (128, 1536, 384))
+
+#: (batch, rows, columns, depth) of products of two activations: attention scores and their use
+PAIRS = ((12, 128, 128, 32), (6, 384, 384, 64), (6, 384, 64, 384))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ def matrix_probes(rng: np.random.Generator) -> Iterator[Probe]:
         yield _conv_f32(rng, cls, c, o, size, k, stride, groups)
     for m, n, k in PRODUCTS:
         yield _gemm_f32(rng, m, n, k)
-    yield _matmul_f32(rng, 12, 128, 128, 32)
+    for batch, m, n, k in PAIRS:
+        yield _matmul_f32(rng, batch, m, n, k)
 
 
 def square_geometry(c: int, o: int, size: int, k: int, stride: int, groups: int) -> tuple[Any, int]:
@@ -89,6 +93,9 @@ def vector_probes(rng: np.random.Generator) -> Iterator[Probe]:
     flat, unit = np.array([n], np.int64), np.ones(1, np.int64)
     yield Probe("vector/elementwise", 12.0 * n, partial(binary.binary_f32, x, y, out, codes.ADD, flat, unit, unit))
     yield _chain(x, out)
+    one, zero, stored = np.full(1, 0.05, np.float32), np.full(1, 128, np.int32), np.empty(n, np.uint8)
+    yield Probe("vector/convert", 5.0 * n, partial(quantize.quantize_linear, x, stored, one, zero, 1, 1, n, False))
+    yield Probe("vector/convert", 5.0 * n, partial(quantize.dequantize_linear, stored, out, one, zero, 1, 1, n))
     yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.GELU, 0.0, 0.0))
     yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.SIGMOID, 0.0, 0.0))
     yield Probe("vector/softmax", 8.0 * n, partial(softmax.softmax_f32, x, NO_F32, out, 512, 128, 1.0, np.zeros(0, np.int64)))

@@ -10,13 +10,14 @@ import numpy as np
 from hetsched_cost_models.host.probes import (
     CONVOLUTIONS,
     NO_ACTIVATION,
+    PAIRS,
     PRODUCTS,
     TYPICAL_ACTIVATION,
     Probe,
     random_f32,
     square_geometry,
 )
-from hetsched_kernels import conv_i8, gemm_i8, quantize
+from hetsched_kernels import conv_i8, gemm, gemm_i8, matmul_i8, quantize
 
 
 def integer_probes(rng: np.random.Generator) -> Iterator[Probe]:
@@ -25,6 +26,8 @@ def integer_probes(rng: np.random.Generator) -> Iterator[Probe]:
         yield _conv_i8(rng, cls, c, o, size, k, stride, groups)
     for m, n, k in PRODUCTS:
         yield _gemm_i8(rng, m, n, k)
+    for batch, m, n, k in PAIRS:
+        yield _matmul_i8(rng, batch, m, n, k)
 
 
 def _conv_i8(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, stride: int, groups: int) -> Probe:
@@ -50,3 +53,12 @@ def _gemm_i8(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
         gemm_i8.gemm_i8_f32(stored, scales, zeros, *weights, b_scales, bias, out, scratch, m, n, k, False, *NO_ACTIVATION)
 
     return Probe("gemm/i8", 2.0 * m * n * k, call)
+
+
+def _matmul_i8(rng: np.random.Generator, batch: int, m: int, n: int, k: int) -> Probe:
+    a, b = (rng.integers(0, 256, batch * size).astype(np.uint8) for size in (m * k, k * n))
+    a_at, b_at = gemm.batch_offsets((batch, m, k), (batch, k, n))
+    out, scratch = np.empty(batch * m * n, np.float32), np.empty(matmul_i8.matmul_i8_scratch(m, n, k), np.uint8)
+    shape = gemm.matmul_shape(m, n, k)
+    call = partial(matmul_i8.matmul_i8_f32, a, a_at, b, b_at, out, scratch, shape, 0.01, 128, 128, False, False, *NO_ACTIVATION)
+    return Probe("matmul/i8", 2.0 * batch * m * n * k, call)

@@ -1,0 +1,100 @@
+"""The latency bound of a relaxation: a shortest path over the cuts' alternatives, with a least time per block.
+
+Whatever the order, all ops between two neighbouring cuts run between them. The time from one cut's end to the next,
+given their alternatives, is bounded by the longest path (each arc at its cheapest) and by "one queue or several":
+either every op of the block is on one queue, which then does all the work one after another, or for every queue some
+op is off it, and the path through that op pays its crossings.
+"""
+
+from __future__ import annotations
+
+from hetsched.partition.relaxed import Block, Relaxed, simplified
+from hetsched.partition.timing import Costs
+
+INFINITE = float("inf")
+
+
+class Chain:
+    """Blocks of a relaxation and a least time per block and pair of alternatives; ``values`` may be raised."""
+
+    def __init__(self, relaxed: Relaxed) -> None:
+        self.relaxed, self.c = relaxed, relaxed.c
+        self.blocks = relaxed.blocks()
+        self.values: dict[tuple[int, int, int], float] = {}
+        for k, block in enumerate(self.blocks):
+            backward = {b: relaxed.backward(block, b) for b in self.exits(block)}
+            for a in self.entries(block):
+                forward = relaxed.forward(block, a)
+                for b in self.exits(block):
+                    self.values[k, a, b] = self._least(block, a, b, forward, backward[b])
+
+    def entries(self, block: Block) -> list[int]:
+        """Alternatives of the block's entry."""
+        return [-1] if block.entry < 0 else list(self.c.alts[block.entry])
+
+    def exits(self, block: Block) -> list[int]:
+        """Alternatives of the block's exit."""
+        return [-1] if block.exit < 0 else list(self.c.alts[block.exit])
+
+    def bound(self) -> tuple[float, list[tuple[int, int, int]]]:
+        """The least total in seconds and the ``(block, entry, exit)`` keys of ``values`` that add up to it."""
+        back: list[dict[int, int]] = []
+        cost = {-1: 0.0}
+        for k, block in enumerate(self.blocks):
+            following: dict[int, float] = {}
+            origin: dict[int, int] = {}
+            for b in self.exits(block):
+                origin[b] = min(cost, key=lambda a: cost[a] + self.values[k, a, b])
+                following[b] = cost[origin[b]] + self.values[k, origin[b], b]
+            cost = following
+            back.append(origin)
+        b, path = -1, list[tuple[int, int, int]]()
+        for k in reversed(range(len(self.blocks))):
+            a = back[k][b]
+            path.append((k, a, b))
+            b = a
+        return cost[-1] * (1 - 1e-12), path[::-1]
+
+    def _least(self, block: Block, a: int, b: int, forward: dict[int, list[float]], backward: dict[int, list[float]]) -> float:
+        c = self.c
+        if block.exit >= 0:
+            bound = forward[block.exit][b - c.alts[block.exit].start]
+        else:
+            bound = self.relaxed.follow[block.entry][a - c.alts[block.entry].start] if block.entry >= 0 else 0.0
+        if not block.inner:
+            return bound
+        through = {v: [x + y for x, y in zip(forward[v], backward[v], strict=True)] for v in block.inner}
+        bound = max(bound, max(min(row) for row in through.values()))
+        off = [
+            min((x for v, row in through.items() for i, x in zip(c.alts[v], row, strict=True) if c.queue[i] != q), default=INFINITE)
+            for q in range(c.queues)
+        ]
+        alone = min(self.alone(block, a, b, q) for q in range(c.queues))
+        return max(bound, min(alone, max(off)))
+
+    def alone(self, block: Block, a: int, b: int, q: int) -> float:
+        """Least time of the block if queue ``q`` does all its inner ops one after another."""
+        c, crossing = self.c, self.relaxed.crossing
+        work = c.launch[q] if block.entry < 0 else crossing[c.queue[a]][q]
+        for v in block.inner:
+            work += min((c.time[x] for x in c.alts[v] if c.queue[x] == q), default=INFINITE)
+        return work if block.exit < 0 else work + crossing[q][c.queue[b]] + c.time[b]
+
+
+SHARES = (0.0, 0.003, 0.01, 0.03, 0.1)
+"""Shares of the work left out; the best of the bounds counts."""
+
+
+def chains(c: Costs) -> list[Chain]:
+    """Chains with more and more light ops left out, best bound first."""
+    found: list[Chain] = []
+    sizes: list[int] = []
+    for share in SHARES:
+        relaxed = simplified(c, share)
+        if len(relaxed.ops) in sizes:
+            continue
+        sizes.append(len(relaxed.ops))
+        found.append(Chain(relaxed))
+        if all(not b.inner for b in found[-1].blocks):
+            break
+    return sorted(found, key=lambda chain: -chain.bound()[0])

@@ -1,0 +1,69 @@
+"""The parameter file: every figure has an origin, every family resolves, plans can name its version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import hetsched_cost_models
+from hetsched.soc_files import list_socs, load_soc
+from hetsched_cost_models import parameter_version
+from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
+from hetsched_cost_models.parameters import class_shares, family_of, support_table_name, vector_factors
+from hetsched_cost_models.support import support_table
+
+PACKAGE = Path(hetsched_cost_models.__file__).parent
+RAW: dict[str, Any] = yaml.safe_load((PACKAGE / "parameters.yaml").read_text())
+
+
+def _figures(node: Any, path: str) -> list[tuple[str, dict[str, Any]]]:
+    if isinstance(node, dict) and "value" in node:
+        return [(path, node)]
+    if isinstance(node, dict):
+        return [f for k, v in node.items() for f in _figures(v, f"{path}.{k}")]
+    return []
+
+
+def test_every_figure_has_one_origin() -> None:
+    found = _figures(RAW["families"], "families")
+    assert len(found) > 50
+    for path, figure in found:
+        origins = [figure.get("source"), figure.get("estimated")]
+        assert sum(bool(o) for o in origins) == 1, path
+        assert figure["value"] >= 0, path
+        assert set(figure) <= {"value", "source", "estimated"}, path
+
+
+def test_names_in_the_file_are_known() -> None:
+    for name, family in RAW["families"].items():
+        for key in family.get("utilisation", {}):
+            assert key.split("/")[0] in CLASSES, f"{name}.{key}"
+        for key in family.get("vector", {}):
+            assert key.split("/")[0] in VECTOR_KINDS, f"{name}.{key}"
+    for tables in RAW["support"].values():
+        for table in tables.values():
+            assert support_table(table).rules
+        assert set(tables) <= set(RAW["runtimes"])
+
+
+@pytest.mark.parametrize("name", list_socs())
+def test_every_processor_of_every_soc_resolves(name: str) -> None:
+    for processor in load_soc(name).processors:
+        assert processor.family in RAW["families"]
+        family = family_of(processor)
+        for peak in ("f32", "f16", "i8"):
+            shares, factors = class_shares(family, peak, {}), vector_factors(family, peak, {})
+            assert len(shares) == len(CLASSES)
+            assert all(0 < s <= 1.0 for s in shares)
+            assert factors[0] == 0.0
+            assert all(f > 0 for f in factors[1:])
+        if processor.support is not None:
+            assert support_table_name(processor.support, "default")
+
+
+def test_version_names_the_file_contents() -> None:
+    assert re.fullmatch(r"1-[0-9a-f]{8}", parameter_version())
