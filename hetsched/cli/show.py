@@ -103,11 +103,18 @@ def simulation(result: Simulated, trace: Path | None) -> None:
     line("  latency " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in lat.items()))
     line(f"  energy {joules(sum(s['energy_j'].values()))}, {s['average_power_w']:.2f} W on average")
     line("  at the end " + ", ".join(f"{k} {v:.1f} °C" for k, v in s["final_temperatures_c"].items()))
-    throttled = s["throttled"]
-    line("  throttled: " + (", ".join(f"{k} {v}" for k, v in throttled.items()) if throttled else "never"))
+    line(f"  throttled: {throttling(s['throttled'])}")
     line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
     if trace is not None:
         line(f"trace: {trace}")
+
+
+def throttling(found: Mapping[str, Any]) -> str:
+    """When throttling began and how low the clocks went, in words."""
+    if not found or not found["steps"]:
+        return "never"
+    lowest = ", ".join(f"{name} {hz / 1e9:.2f} GHz" for name, hz in found["lowest_hz"].items())
+    return f"from {found['first_s']:.0f} s on, {found['steps']} steps (trips on {', '.join(found['trips'])}); lowest clocks {lowest}"
 
 
 def ran(result: Ran, trace: Path | None) -> None:

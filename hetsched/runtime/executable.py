@@ -92,6 +92,11 @@ def _compile_segments(
 def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | None) -> None:
     if soc != "host" and delegate != "null":
         raise PlanError(f"this plan is for {soc}; run it there or plan for host (--soc host), or try it with --delegate null")
+    foreign = next((b.tensor for b in plan.buffers if b.tensor not in graph.tensors), None)
+    if foreign is not None and delegate != "null":
+        raise PlanError(
+            f"the plan has a buffer for {foreign!r}, which graph {graph.name!r} does not have: a converted copy cannot be made here"
+        )
     planned = {o for s in plan.segments for o in s.ops}
     for op in graph.ops:
         if op.name not in planned:

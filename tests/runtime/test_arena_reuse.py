@@ -56,10 +56,14 @@ def test_shared_bytes_survive_overlap(seed: int) -> None:
     graph = random_graph(r, 40)
     table = two_queue_table(graph)
     alternative = tuple(int(a) for a in 2 * np.arange(40) + r.integers(0, 2, 40))
-    solution = Solution(order=tuple(range(40)), alternative=alternative, objective=1.0, bound=0.0, status="heuristic", solver="random", causes=())
+    solution = Solution(
+        order=tuple(range(40)), alternative=alternative, objective=1.0, bound=0.0, status="heuristic", solver="random", causes=()
+    )
     plan = build_plan(graph, Problem.of(graph, table), solution)
     spans = [(b.offset, b.offset + b.nbytes) for b in plan.buffers]
-    assert any(a < d and c < b for k, (a, b) in enumerate(spans) for c, d in spans[:k]), "the planner shares nothing: this test would prove nothing"
+    assert any(a < d and c < b for k, (a, b) in enumerate(spans) for c, d in spans[:k]), (
+        "the planner shares nothing: this test would prove nothing"
+    )
     feeds: dict[str, Any] = {"x": r.standard_normal(WIDTH).astype(np.float32)}
     want = reference_run(graph, feeds)
     with compile_plan(graph, plan) as executable:

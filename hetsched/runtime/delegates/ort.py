@@ -86,12 +86,13 @@ class OrtDelegate:
         ticket.signal()
 
 
-def _flatten(ops: Iterable[Op]) -> Iterable[Op]:
+def _flatten(ops: Iterable[Op]) -> list[Op]:
+    """The original nodes of ``ops``; one that is in several bodies (a DequantizeLinear with several readers) once."""
+    out: dict[tuple[str, ...], Op] = {}
     for op in ops:
-        if op.body:
-            yield from _flatten(op.body)
-        else:
-            yield op
+        for node in _flatten(op.body) if op.body else (op,):
+            out.setdefault(node.outputs, node)
+    return list(out.values())
 
 
 def _session(model: bytes) -> Any:
@@ -112,7 +113,7 @@ def _model(graph: Graph, ops: Iterable[Op], inputs: list[str], outputs: list[str
     import onnx
     from onnx import helper, numpy_helper
 
-    nodes = list(_flatten(ops))
+    nodes = _flatten(ops)
     produced = {o for op in nodes for o in op.outputs}
     constants = dict.fromkeys(n for op in nodes for n in op.inputs if n and n not in produced and n not in inputs)
 
