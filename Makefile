@@ -29,7 +29,7 @@ demo: $(STAMP) ## Plan, simulate, run and report a real trained model (into demo
 	@$(BIN)/python docs/demo.py demo
 
 test: $(STAMP) models ## Run the test suite
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto
 
 models: $(STAMP) ## Bring the real models that the tests use (into models/)
 	@$(BIN)/python tests/models/fetch.py models >/dev/null || echo "some real models could not be fetched: their tests will be skipped"

@@ -118,17 +118,13 @@ def run(
     if not 1 <= repeat <= 1_000_000:
         raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
     planned = open_session(target, soc, **plan_options)
-    if planned.soc.id != "host" and delegate != "null":
-        raise OptionError(
-            f"this plan is for {planned.soc.id}, which is not this machine: run it there, plan for --soc host, or use --delegate null"
-        )
     if inputs is None:
         feeds, described = make_inputs(planned.graph, seed), f"seeded noise (seed {seed})"
     elif isinstance(inputs, (str, Path)):
         feeds, described = read_inputs(Path(inputs), planned.graph), Path(inputs).name
     else:
         feeds, described = dict(inputs), "given arrays"
-    with compile_plan(planned.graph, planned.plan, delegate=delegate) as executable:
+    with compile_plan(planned.graph, planned.plan, soc=planned.soc.id, delegate=delegate) as executable:
         report = None
         if check:
             observed = executable.run(feeds, observe=True)

@@ -119,7 +119,7 @@ def _improve(problem: Problem, c: Costs, best: Solution, bound: float, budget: B
     from hetsched.partition.relaxation import tighten
 
     if problem.objective == "latency":
-        bound = max(bound, tighten(c, best.objective, best.objective / (1 + TOLERANCE), budget, budget.units * 0.4))
+        bound = max(bound, tighten(c, best.objective, best.objective / (1 + TOLERANCE), budget, budget.units * 0.7))
     if best.objective > bound * (1 + TOLERANCE) and problem.objective != "edp":
-        best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.units * 0.6)
+        best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.units * 0.3)
     return best, bound

@@ -1,8 +1,8 @@
 """Tighter latency bounds: a CP-SAT relaxation of each block that the simple bound leaves loose.
 
-Ops become intervals on their queue, which runs one at a time; an edge between queues waits for the sync, the launch
-and the transfer; a queue that is entered pays at least one launch. Segments signal when the op ends (in truth: when
-the segment ends) and later launches may be left out, so that the relaxation is never slower than the real rule.
+Ops become intervals on their queue, which runs one at a time; an arc between queues waits for the sync, the launch and
+the transfer; a queue that is entered pays at least one launch. The rule that a whole segment waits for whatever feeds
+any of its ops is added only for ops that break it in the relaxation's own answer.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 from hetsched.partition.chain import INFINITE, Chain, chains
 from hetsched.partition.problem import Budget
 from hetsched.partition.relaxed import Block, Matrix, Relaxed
-from hetsched.partition.slots import deterministic_solver
+from hetsched.partition.slots import DETERMINISTIC_PER_UNIT, deterministic_solver
 from hetsched.partition.timing import Costs
 
 TICKS = 1 << 20
 LARGEST = 250
 """Blocks with more inner ops than this keep their simple bound."""
+ROUNDS = 6
+"""Most times that broken segment rules are added to a block."""
 
 
 class BlockModel:
@@ -35,11 +37,15 @@ class BlockModel:
         forward, backward = relaxed.forward(block, a), relaxed.backward(block, b)
         self.forward = {x: forward[v][i] for v in self.ops for i, x in enumerate(self.c.alts[v])}
         self.rest = {x: backward[v][i] for v in self.ops for i, x in enumerate(self.c.alts[v])}
-        self.x: dict[int, Any] = {}
-        self.end: dict[int, Any] = {}
-        self.head: dict[int, Any] = {}
-        self._place()
-        self._edges()
+        self.fits = {v: [x for x in self._alternatives(v) if self.forward[x] + self.rest[x] <= limit] for v in self.ops}
+        self.x = {x: self.model.new_bool_var("") for v in self.ops for x in self.fits[v]}
+        self.head = {x: self.model.new_bool_var("") for x in self.x}
+        self.start = {v: self.model.new_int_var(0, TICKS, "") for v in self.ops}
+        self.end = {v: self.model.new_int_var(0, TICKS, "") for v in self.ops}
+        self.crossings: dict[int, list[tuple[int, int, int, Any]]] = {v: [] for v in self.ops}
+        self.ruled: list[int] = []
+        moved = self._arcs()
+        self._queues(moved, self._shared_transfers())
         self.model.minimize(self.goal)
 
     def _ticks(self, seconds: float) -> int:
@@ -48,75 +54,192 @@ class BlockModel:
     def _alternatives(self, v: int) -> list[int]:
         return [self.b] if v == self.block.exit else list(self.c.alts[v])
 
-    def _place(self) -> None:
-        m, c = self.model, self.c
-        intervals: list[list[Any]] = [[] for _ in range(c.queues)]
-        load: list[list[Any]] = [[] for _ in range(c.queues)]
+    def _arcs(self) -> dict[int, list[Any]]:
+        """Waits along arcs; what transfers add to an op's own time, where nobody else could pay for them."""
+        moved: dict[int, list[Any]] = {v: [] for v in self.ops}
         for v in self.ops:
-            self.end[v] = m.new_int_var(0, TICKS, "")
-            fits = [a for a in self._alternatives(v) if self.forward[a] + self.rest[a] <= TICKS * self.tick]
-            for a in fits:
-                x = self.x[a] = m.new_bool_var("")
-                q, own = c.queue[a], self._ticks(c.time[a])
-                head = self.head[a] = m.new_bool_var("")
-                m.add_implication(head, x)
-                start = m.new_int_var(0, TICKS, "")
-                length = own + self._ticks(c.launch[q]) * head
-                intervals[q].append(m.new_optional_interval_var(start, length, self.end[v], x, ""))
-                load[q] += [own * x, self._ticks(c.launch[q]) * head]
-                m.add(self.end[v] >= self._ticks(self.forward[a])).only_enforce_if(x)
-                m.add(self.goal >= self.end[v] + self._ticks(self.rest[a])).only_enforce_if(x)
-            m.add_exactly_one(self.x[a] for a in fits)
-        entry = c.queue[self.a] if self.a >= 0 else -1
-        for q in range(c.queues):
-            m.add_no_overlap(intervals[q])
-            m.add(self.goal >= sum(load[q]))
-            if q != entry:
-                heads = [h for a, h in self.head.items() if c.queue[a] == q]
-                for a, x in self.x.items():
-                    if c.queue[a] == q:
-                        m.add_bool_or([*heads, x.negated()])
-
-    def _edges(self) -> None:
-        """Waits along arcs; a queue that is entered from another pays a launch."""
-        for v in self.ops:
-            targets = {b: self.x[b] for b in self._alternatives(v) if b in self.x}
             for u, matrix in self.relaxed.preds[v].items():
                 if u == self.block.entry:
-                    self._arc(v, {self.a: 1}, targets, 0, matrix, u)
+                    moved[v] += self._arc(u, v, {self.a: 1}, 0, matrix)
                 elif u in self.end:
-                    self._arc(v, {a: self.x[a] for a in self.c.alts[u] if a in self.x}, targets, self.end[u], matrix, u)
+                    moved[v] += self._arc(u, v, {a: self.x[a] for a in self.fits[u]}, self.end[u], matrix)
+        return moved
 
-    def _arc(self, v: int, sources: dict[int, Any], targets: dict[int, Any], before: Any, matrix: Matrix, u: int) -> None:
+    def _arc(self, u: int, v: int, sources: dict[int, Any], before: Any, matrix: Matrix) -> list[Any]:
         m, c = self.model, self.c
-        pairs = {(a, b): m.new_bool_var("") for a in sources for b in targets}
+        pairs = {(a, b): m.new_bool_var("") for a in sources for b in self.fits[v]}
         for a, x in sources.items():
-            m.add(sum(pairs[a, b] for b in targets) == x)
-        for b, x in targets.items():
-            m.add(sum(pairs[a, b] for a in sources) == x)
-        delay = []
+            m.add(sum(pairs[a, b] for b in self.fits[v]) == x)
+        for b in self.fits[v]:
+            m.add(sum(pairs[a, b] for a in sources) == self.x[b])
+        delay, moved = [], []
+        direct = u in c.preds[v]
+        own = [t for t in c.inputs[v] if c.producer[t] == u and self._only_reader(t)] if direct and self.relaxed.exclusive else []
         for (a, b), z in pairs.items():
             wait = matrix[a - c.alts[u].start][b - c.alts[v].start]
             delay.append((self._ticks(wait) + self._ticks(c.time[b])) * z)
+            if c.domain[a] != c.domain[b]:
+                moved += [self._ticks(c.transfer[t][c.domain[a]][c.domain[b]]) * z for t in own]
+            if direct and c.queue[a] != c.queue[b]:
+                self.crossings[v].append((u, a, b, z))
         m.add(self.end[v] >= before + sum(delay))
         for q in range(c.queues):
             entered = [z for (a, b), z in pairs.items() if c.queue[b] == q and c.queue[a] != q]
             if entered:
                 m.add(sum(h for a, h in self.head.items() if c.queue[a] == q) >= sum(entered))
+        return moved
 
-    def bound(self, budget: Budget, units: float) -> float:
-        """A proven lower bound in seconds; infinite if the block cannot be done within the limit."""
+    def _only_reader(self, tensor: int) -> bool:
+        return sum(tensor in self.c.inputs[s] for s in self.c.succs[self.c.producer[tensor]]) == 1
+
+    def _shared_transfers(self) -> list[tuple[int, int, Any, Any]]:
+        """Transfers of tensors with several readers, and of graph inputs: ``(queue, ticks, present, interval)``.
+
+        One per source and target domain, on the reading queue, after the tensor has arrived and before its readers.
+        """
+        c, out = self.c, list[tuple[int, int, Any, Any]]()
+        readers: dict[int, list[int]] = {}
+        for v in self.ops:
+            for t in c.inputs[v]:
+                readers.setdefault(t, []).append(v)
+        for t, ops in sorted(readers.items()) if self.relaxed.exclusive else ():
+            u = c.producer[t]
+            if u < 0 and self.block.entry < 0:
+                sources: dict[int, list[Any]] = {c.input_domain: [1]}
+            elif u == self.block.entry and u >= 0:
+                sources = {c.domain[self.a]: [1]}
+            elif u in self.end and not self._only_reader(t):
+                sources = {}
+                for a in self.fits[u]:
+                    sources.setdefault(c.domain[a], []).append(self.x[a])
+            else:
+                continue
+            for s, held in sources.items():
+                out += self._shared_transfer(t, s, sum(held), ops)
+        return out
+
+    def _shared_transfer(self, t: int, source: int, held: Any, readers: list[int]) -> list[tuple[int, int, Any, Any]]:
+        m, c, u = self.model, self.c, self.c.producer[t]
+        out: list[tuple[int, int, Any, Any]] = []
+        for d in sorted({c.domain[b] for v in readers for b in self.fits[v]} - {source}):
+            uses = [(v, b) for v in readers for b in self.fits[v] if c.domain[b] == d]
+            ticks, queue = self._ticks(c.transfer[t][source][d]), c.queue[uses[0][1]]
+            if ticks == 0:
+                continue
+            present = m.new_bool_var("")
+            start, end = m.new_int_var(0, TICKS, ""), m.new_int_var(0, TICKS, "")
+            interval = m.new_optional_interval_var(start, ticks, end, present, "")
+            for v, b in uses:
+                m.add(present >= self.x[b] + held - 1)
+                m.add(self.start[v] >= end).only_enforce_if(present, self.x[b])
+            if u in self.end:
+                m.add(start >= self.end[u]).only_enforce_if(present)
+            out.append((queue, ticks, present, interval))
+        return out
+
+    def _queues(self, moved: dict[int, list[Any]], transfers: list[tuple[int, int, Any, Any]]) -> None:
+        """One op or transfer at a time per queue, launches included; all of a queue's work within the goal."""
+        m, c = self.model, self.c
+        intervals: list[list[Any]] = [[] for _ in range(c.queues)]
+        load: list[list[Any]] = [[] for _ in range(c.queues)]
+        for queue, ticks, present, interval in transfers:
+            intervals[queue].append(interval)
+            load[queue].append(ticks * present)
+        for v in self.ops:
+            m.add_exactly_one(self.x[a] for a in self.fits[v])
+            for a in self.fits[v]:
+                x, head, q = self.x[a], self.head[a], c.queue[a]
+                m.add_implication(head, x)
+                parts = [self._ticks(c.time[a]) * x, self._ticks(c.launch[q]) * head]
+                length = m.new_int_var(0, TICKS, "")
+                m.add(length >= sum(parts) + sum(moved[v])).only_enforce_if(x)
+                m.add(length >= sum(parts))
+                intervals[q].append(m.new_optional_interval_var(self.start[v], length, self.end[v], x, ""))
+                load[q].append(length)
+                m.add(self.end[v] >= self._ticks(self.forward[a])).only_enforce_if(x)
+                m.add(self.goal >= self.end[v] + self._ticks(self.rest[a])).only_enforce_if(x)
+        entry = c.queue[self.a] if self.a >= 0 else -1
+        for q in range(c.queues):
+            m.add_no_overlap(intervals[q])
+            m.add(self.goal >= sum(load[q]))
+            heads = [h for a, h in self.head.items() if c.queue[a] == q]
+            if q != entry:
+                for a, x in self.x.items():
+                    if c.queue[a] == q:
+                        m.add_bool_or([*heads, x.negated()])
+
+    def _add_rule(self, v: int) -> None:
+        """The launch of v's segment, at v itself or at an earlier op of its queue, waits for whatever feeds v."""
+        m, c = self.model, self.c
+        launched = m.new_int_var(0, TICKS, "")
+        ways: list[Any] = []
+        for a in self.fits[v]:
+            m.add(launched <= self.start[v]).only_enforce_if(self.head[a])
+            ways.append(self.head[a])
+            for f in self.ops:
+                if f == v or v in self.relaxed.ancestors(f):
+                    continue
+                for g in self.fits[f]:
+                    if c.queue[g] == c.queue[a]:
+                        way = m.new_bool_var("")
+                        m.add_implication(way, self.head[g])
+                        m.add_implication(way, self.x[a])
+                        m.add(launched <= self.start[f]).only_enforce_if(way)
+                        m.add(self.start[v] >= self.end[f]).only_enforce_if(way)
+                        ways.append(way)
+            if self.a >= 0 and c.queue[a] == c.queue[self.a]:
+                way = m.new_bool_var("")
+                m.add_implication(way, self.x[a])
+                for *_, z in self.crossings[v]:
+                    m.add_implication(way, z.negated())
+                ways.append(way)
+        m.add_exactly_one(ways)
+        for u, a, b, z in self.crossings[v]:
+            arrived = 0 if u == self.block.entry else self.end[u]
+            m.add(launched >= arrived + self._ticks(c.sync[c.queue[a]][c.queue[b]])).only_enforce_if(z)
+
+    def _broken(self, solver: Any) -> list[int]:
+        """Ops whose segment, in the answer, was launched before something that feeds them had arrived."""
+        c, opened = self.c, dict[int, int]()
+        chosen = {v: next(a for a in self.fits[v] if solver.boolean_value(self.x[a])) for v in self.ops}
+        out: list[int] = []
+        for v in sorted(self.ops, key=lambda v: (solver.value(self.start[v]), solver.value(self.end[v]), v)):
+            q = c.queue[chosen[v]]
+            if solver.boolean_value(self.head[chosen[v]]) or q not in opened:
+                opened[q] = solver.value(self.start[v])
+            for u, a, b, z in self.crossings[v]:
+                if solver.boolean_value(z):
+                    arrived = 0 if u == self.block.entry else solver.value(self.end[u])
+                    if arrived + self._ticks(c.sync[c.queue[a]][c.queue[b]]) > opened[q] and v not in self.ruled:
+                        out.append(v)
+                        break
+        return out
+
+    def bound(self, budget: Budget, units: float) -> tuple[float, bool, float]:
+        """A proven lower bound in seconds (infinite if nothing fits the limit); whether more time could help; time used."""
         from ortools.sat.python import cp_model
 
-        solver = deterministic_solver(budget, units)
-        status = solver.solve(self.model)
-        if status == cp_model.INFEASIBLE:
-            return INFINITE
-        return max(0.0, float(solver.best_objective_bound)) * self.tick
+        best, given = 0.0, units
+        for _ in range(ROUNDS):
+            solver = deterministic_solver(budget, units)
+            status = solver.solve(self.model)
+            units -= float(solver.response_proto.deterministic_time) / DETERMINISTIC_PER_UNIT + 0.02
+            if status == cp_model.INFEASIBLE:
+                return INFINITE, False, given - units
+            best = max(best, float(solver.best_objective_bound) * self.tick)
+            if status != cp_model.OPTIMAL or units <= 0:
+                return best, True, given - units
+            broken = self._broken(solver)
+            if not broken:
+                return best, False, given - units
+            for v in broken:
+                self.ruled.append(v)
+                self._add_rule(v)
+        return best, True, given - units
 
 
 def tighten(c: Costs, incumbent: float, target: float, budget: Budget, units: float) -> float:
-    """A latency bound from the best chain, its loose blocks replaced by what CP-SAT proves.
+    """A latency bound from chains with fewer and with more ops, loose blocks replaced by what CP-SAT proves.
 
     Args:
         c: the costs.
@@ -128,31 +251,36 @@ def tighten(c: Costs, incumbent: float, target: float, budget: Budget, units: fl
     Returns:
         A proven lower bound in seconds.
     """
-    best = 0.0
-    for chain in chains(c)[:2]:
-        best = max(best, _tighten_chain(chain, incumbent, target, budget, units / 2))
+    best, found = 0.0, chains(c)
+    found.sort(key=lambda chain: max(len(b.inner) for b in chain.blocks))
+    for left, chain in zip(range(len(found), 0, -1), found, strict=True):
+        value, used = _tighten_chain(chain, incumbent, target, budget, units / left)
+        best, units = max(best, value), units - used
         if best >= target:
             break
     return best
 
 
-def _tighten_chain(chain: Chain, incumbent: float, target: float, budget: Budget, units: float) -> float:
-    """Solve the blocks on the chain's cheapest path until the path is dear enough or nothing more can be proven."""
-    asked: dict[tuple[int, int, int], int] = {}
+def _tighten_chain(chain: Chain, incumbent: float, target: float, budget: Budget, units: float) -> tuple[float, float]:
+    """Solve the blocks on the chain's cheapest path until it is dear enough or nothing more can be proven.
+
+    Returns:
+        The bound in seconds, and the deterministic time used.
+    """
+    given = units
+    tries: dict[tuple[int, int, int], int] = {}
+    closed: dict[tuple[int, int, int], bool] = {}
     while True:
         total, path = chain.bound()
-        open_ = [key for key in path if _worth_it(chain, key, asked.get(key, 0))]
-        if total >= target or not open_ or units <= 0 or budget.out_of_time():
-            return total
-        key = min(open_, key=lambda k: (asked.get(k, 0), len(chain.blocks[k[0]].inner), k))
-        share = min(units, (0.1, 0.5, 2.0)[asked.get(key, 0)])
-        units -= share
-        asked[key] = asked.get(key, 0) + 1
+        loose = [k for k in path if not closed.get(k) and 2 <= len(chain.blocks[k[0]].inner) <= LARGEST]
+        if total >= target or not loose or units <= 0 or budget.out_of_time():
+            return total, given - units
+        key = min(loose, key=lambda k: (tries.get(k, 0), len(chain.blocks[k[0]].inner), k))
+        share = units if tries.get(key) else units / 4
         known = chain.values[key]
         limit = known + max(incumbent - total, known * 1e-6)
-        model = BlockModel(chain.relaxed, chain.blocks[key[0]], key[1], key[2], known, limit)
-        chain.values[key] = max(known, min(limit, model.bound(budget, share)))
-
-
-def _worth_it(chain: Chain, key: tuple[int, int, int], tries: int) -> bool:
-    return tries < 3 and 2 <= len(chain.blocks[key[0]].inner) <= LARGEST
+        value, more, used = BlockModel(chain.relaxed, chain.blocks[key[0]], key[1], key[2], known, limit).bound(budget, share)
+        units -= used
+        tries[key] = tries.get(key, 0) + 1
+        closed[key] = not more or tries[key] > 1
+        chain.values[key] = max(known, min(limit, value))

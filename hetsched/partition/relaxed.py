@@ -84,6 +84,17 @@ class Relaxed:
             self.follow[u] = [max(x, y) for x, y in zip(self.follow[u], rest, strict=True)]
         self.ops.remove(v)
 
+    def ancestors(self, v: int) -> set[int]:
+        """Ops that come before ``v`` in every order."""
+        seen: set[int] = set()
+        stack = list(self.preds[v])
+        while stack:
+            u = stack.pop()
+            if u not in seen:
+                seen.add(u)
+                stack += self.preds[u]
+        return seen
+
     def incomparable(self) -> dict[int, int]:
         """How many other ops each op is neither an ancestor nor a descendant of."""
         before, after = dict.fromkeys(self.ops, 0), dict.fromkeys(self.ops, 0)

@@ -79,6 +79,12 @@ def bind_buffers(graph: Graph, buffers: Iterable[Buffer], arena: Arena) -> dict[
     return out
 
 
+def own_buffers(graph: Graph) -> dict[str, npt.NDArray[Any]]:
+    """Separate zeroed arrays for the graph's inputs and outputs only."""
+    names = [n for n in dict.fromkeys((*graph.inputs, *graph.outputs)) if not graph.tensors[n].is_constant]
+    return {n: np.zeros(graph.tensors[n].shape, graph.tensors[n].dtype.numpy) for n in names}
+
+
 class Scratch:
     """Temporary storage of one queue. Ops of a queue run one after another, so they share it."""
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hetsched.errors import ExecutionError, OptionError, PlanError
 from hetsched.graph import Graph
 from hetsched.plan import Plan, PlanSegment
-from hetsched.runtime.arena import Arena, Scratch, bind_buffers
+from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
 from hetsched.runtime.delegates import load_delegate
 from hetsched.runtime.delegates.base import Delegate, SegmentJob
 from hetsched.runtime.fences import FenceBoard
@@ -55,17 +55,22 @@ def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Dele
         UnsupportedModelError: a delegate does not support an op; the message names the user's node and the reason.
     """
     _check_plan(graph, plan, soc, delegate)
-    arena = Arena(plan.arena_bytes)
-    buffers = bind_buffers(graph, plan.buffers, arena)
+    delegates = _delegates(plan, delegate)
+    if delegate == "null":
+        # The plan's offsets are for what the target stores (often float16); nothing is computed, so only the ends are needed.
+        arena, buffers = Arena(0), own_buffers(graph)
+    else:
+        arena = Arena(plan.arena_bytes)
+        buffers = bind_buffers(graph, plan.buffers, arena)
     board = FenceBoard(len(plan.segments))
-    jobs = _compile_segments(graph, plan, buffers, delegate)
+    jobs = _compile_segments(graph, plan, buffers, delegates)
     gate = Gate(len(jobs))
     workers = tuple(Worker(queue, tuple(js), board, gate) for queue, js in jobs.items())
     return Executable(graph, plan, soc, arena, buffers, board, gate, workers)
 
 
 def _compile_segments(
-    graph: Graph, plan: Plan, buffers: Mapping[str, npt.NDArray[Any]], forced: str | Delegate | None
+    graph: Graph, plan: Plan, buffers: Mapping[str, npt.NDArray[Any]], delegates: Mapping[int, Delegate]
 ) -> dict[str, list[Job]]:
     """The jobs of each queue, in order."""
     placed = {p.op: p for p in plan.placements}
@@ -73,14 +78,9 @@ def _compile_segments(
     seconds = {name: p.seconds for name, p in placed.items()}
     packed: dict[tuple[str, str], Any] = {}
     scratch: dict[str, Scratch] = {}
-    loaded: dict[str, Delegate] = {}
     jobs: dict[str, list[Job]] = {}
     for segment in plan.segments:
-        chosen = forced or _delegate_of(segment, plan)
-        if isinstance(chosen, str):
-            if chosen not in loaded:
-                loaded[chosen] = _available(chosen)
-            chosen = loaded[chosen]
+        chosen = delegates[segment.index]
         ops = tuple(graph.ops[graph.op_index[name]] for name in segment.ops)
         own = scratch.setdefault(segment.queue, Scratch())
         compiled = chosen.compile(SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own))
@@ -92,10 +92,10 @@ def _compile_segments(
 def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | None) -> None:
     if soc != "host" and delegate != "null":
         raise PlanError(f"this plan is for {soc}; run it there or plan for host (--soc host), or try it with --delegate null")
-    foreign = next((b.tensor for b in plan.buffers if b.tensor not in graph.tensors), None)
-    if foreign is not None and delegate != "null":
+    elsewhere = next((p for p in plan.placements if p.delegate in ("numba", "ort") and not p.queue.startswith("cpu")), None)
+    if elsewhere is not None and delegate is None:
         raise PlanError(
-            f"the plan has a buffer for {foreign!r}, which graph {graph.name!r} does not have: a converted copy cannot be made here"
+            f"the plan uses the queue {elsewhere.queue!r}, which is not a CPU of this machine: plan for host, or try --delegate null"
         )
     planned = {o for s in plan.segments for o in s.ops}
     for op in graph.ops:
@@ -104,6 +104,18 @@ def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | N
     if len(planned) != len(graph.ops):
         extra = next(o for s in plan.segments for o in s.ops if o not in graph.op_index)
         raise PlanError(f"the plan places op {extra!r}, which graph {graph.name!r} does not have")
+    foreign = next((b.tensor for b in plan.buffers if b.tensor not in graph.tensors), None)
+    if foreign is not None and delegate != "null":
+        raise PlanError(
+            f"the plan has a buffer for {foreign!r}, which graph {graph.name!r} does not have: a converted copy cannot be made here"
+        )
+
+
+def _delegates(plan: Plan, forced: str | Delegate | None) -> dict[int, Delegate]:
+    """The delegate of each segment, by index; each one is probed."""
+    names = {s.index: forced or _delegate_of(s, plan) for s in plan.segments}
+    loaded = {name: _available(name) for name in dict.fromkeys(names.values()) if isinstance(name, str)}
+    return {index: loaded[name] if isinstance(name, str) else name for index, name in names.items()}
 
 
 def _delegate_of(segment: PlanSegment, plan: Plan) -> str:
@@ -202,7 +214,7 @@ class Executable:
 
         def observe(op: str) -> None:
             for name in self.graph.ops[self.graph.op_index[op]].outputs:
-                if name and observed is not None:
+                if name in self._buffers and observed is not None:
                     observed[name] = self._buffers[name].copy()
 
         for worker in self._workers:

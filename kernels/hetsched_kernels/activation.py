@@ -68,6 +68,12 @@ def activate(x: Any, code: Any, alpha: Any, beta: Any) -> None:
     _CALL(x, x.shape[0], code, alpha, beta)
 
 
+@block(inline=True)
+def activate_at(pointer: Any, n: Any, code: Any, alpha: Any, beta: Any) -> None:
+    """As :data:`activate`, on a pointer and a count."""
+    _CALL(pointer, n, code, alpha, beta)
+
+
 @block
 def apply_unary(x: Any, code: Any, alpha: Any, beta: Any) -> None:
     """Apply the function ``code`` (``codes.UNARY``) to every element of ``x``, in place."""

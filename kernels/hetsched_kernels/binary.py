@@ -13,6 +13,7 @@ import numpy as np
 from hetsched_kernels import codes as c
 from hetsched_kernels.arrays import Array, InBool, InF32, InI64, InT, OutBool, OutF32, OutT
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.parts import span
 
 _BLOCK = 1024
 _ZERO = np.float32(0.0)
@@ -63,8 +64,8 @@ def rows_of(shape: Any) -> Any:
 def fetch(source: Any, offset: Any, stride: Any, n: Any, buffer: Any, copy: Any) -> Any:
     """``n`` elements from ``offset``: the array's own memory where contiguous (and ``copy`` is false), else a filled buffer."""
     if stride == 1 and not copy:
-        return source[offset : offset + n]
-    part = buffer[:n]
+        return span(source, offset, n)
+    part = span(buffer, 0, n)
     if stride == 0:
         value = source[offset]
         for i in range(n):
@@ -172,7 +173,7 @@ def binary_f32(a: InF32, b: InF32, out: OutF32, code: int, shape: InI64, a_strid
             n = min(_BLOCK, inner - start)
             xa = fetch(a, ao + start * sa, sa, n, a_buffer, a_same)
             xb = fetch(b, bo + start * sb, sb, n, b_buffer, b_same)
-            combine_f32(out[oo + start : oo + start + n], xa, xb, code)
+            combine_f32(span(out, oo + start, n), xa, xb, code)
         oo += inner
         ao = next_row(index, shape, a_strides, ao)
         bo = next_row(index, shape, b_strides, bo)

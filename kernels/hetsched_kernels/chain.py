@@ -19,6 +19,7 @@ from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.binary import combine_f32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.lowlevel import F32P, carray, intrinsic
+from hetsched_kernels.parts import span
 
 BLOCK = 1024
 _LOAD, _UNARY, _BINARY = 0, 1, 2
@@ -166,13 +167,13 @@ def _load(target: Any, address: Any, start: Any, inner: Any, period: Any) -> Non
         if inner == 1:
             first = at % period
             run = min(n - done, period - first)
-            part, values = target[done : done + run], source[first : first + run]
+            part, values = span(target, done, run), span(source, first, run)
             for i in range(run):
                 part[i] = values[i]
         else:
             run = min(n - done, inner - at % inner)
             value = source[(at // inner) % period]
-            part = target[done : done + run]
+            part = span(target, done, run)
             for i in range(run):
                 part[i] = value
         done += run
@@ -193,7 +194,7 @@ def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scr
     steps = program.shape[0] // 6
     for start in range(0, length, BLOCK):
         n = min(BLOCK, length - start)
-        target = scratch[:n]
+        target = span(scratch, 0, n)
         for s in range(steps):
             kind, where, p2, p3, p4, p5 = (
                 program[6 * s],
@@ -203,17 +204,17 @@ def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scr
                 program[6 * s + 4],
                 program[6 * s + 5],
             )
-            target = scratch[where * BLOCK : where * BLOCK + n]
+            target = span(scratch, where * BLOCK, n)
             if kind == _LOAD:
                 if start == 0 or p5 == 0:
                     _load(target, inputs[p2], start, p3, p4)
             elif kind == _UNARY:
-                source = scratch[p3 * BLOCK : p3 * BLOCK + n]
+                source = span(scratch, p3 * BLOCK, n)
                 for i in range(n):
                     target[i] = source[i]
                 apply_unary(target, p2, parameters[2 * s], parameters[2 * s + 1])
             else:
-                combine_f32(target, scratch[p3 * BLOCK : p3 * BLOCK + n], scratch[p4 * BLOCK : p4 * BLOCK + n], p2)
-        part = out[start : start + n]
+                combine_f32(target, span(scratch, p3 * BLOCK, n), span(scratch, p4 * BLOCK, n), p2)
+        part = span(out, start, n)
         for i in range(n):
             part[i] = target[i]

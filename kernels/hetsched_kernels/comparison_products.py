@@ -135,9 +135,9 @@ def _conv_transpose2d_f32(draw: Draw) -> tuple[Array, Array]:
 
 
 def quantized(value: Array, scale: np.float32, zero: int, signed: bool) -> Array:
-    """ONNX QuantizeLinear of float32 values."""
+    """A fused requantization: by the reciprocal of the scale, in float32."""
     low = -128 if signed else 0
-    return np.clip(np.rint(value / scale) + zero, low, low + 255).astype(np.int8 if signed else np.uint8)
+    return np.clip(np.rint(value * (np.float32(1) / scale)) + zero, low, low + 255).astype(np.int8 if signed else np.uint8)
 
 
 def _gemm_i8(draw: Draw) -> dict[str, Any]:

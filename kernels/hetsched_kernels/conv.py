@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels.activation import ACTIVATE, activate
+from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.depthwise import depthwise_row_f32
 from hetsched_kernels.gemm import clamp_of
+from hetsched_kernels.parts import onward, ptr, span
 from hetsched_kernels.spans import spread_row
 from hetsched_kernels.tile import COLS, LANES, ROWS, TILE
 from hetsched_kernels.tile_f32 import NO_BIAS, ROW_BIAS, gather_panel_f32, scatter_rows_f32, tile_f32
@@ -25,6 +27,7 @@ __all__ = ["conv2d_f32", "conv2d_f32_scratch", "conv_geometry", "conv_output", "
 _TILE_CALL = tile_f32.call
 _GATHER = gather_panel_f32.call
 _SCATTER = scatter_rows_f32.call
+_DEPTHWISE = depthwise_row_f32.call
 _ZERO = np.float32(0.0)
 #: From this many row panels on, a panel of the input is made contiguous first.
 _PACK_FROM = 4
@@ -55,7 +58,7 @@ def conv2d_f32_scratch(geometry: Array) -> int:
     count, high, wide = padded_plane(geometry)
     channels = int(geometry[1]) // int(geometry[15])
     k = channels * int(geometry[5]) * int(geometry[6])
-    return 4 * (k + 1) + 2 * TILE + k * COLS + channels * count * high * wide + COLS + 16
+    return 4 * (k + 1) + 2 * TILE + k * COLS + channels * count * high * wide + int(geometry[17]) + k + 4 * COLS + 16
 
 
 @block
@@ -97,9 +100,9 @@ def _pad(g: Any, x: Any, channels: Any, high: Any, wide: Any, source: Any) -> No
                 base = ((c * rows + py) * cols + px) * high * wide
                 for y in range(high):
                     iy = y * g[7] + py - g[9]
-                    target = source[base + y * wide : base + (y + 1) * wide]
+                    target = span(source, base + y * wide, wide)
                     if 0 <= iy < h:
-                        spread_row(target, x[(c * h + iy) * w : (c * h + iy + 1) * w], px - g[10], g[8], _ZERO)
+                        spread_row(target, span(x, (c * h + iy) * w, w), px - g[10], g[8], _ZERO)
                     else:
                         for i in range(wide):
                             target[i] = _ZERO
@@ -123,7 +126,7 @@ def scatter_positions(tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: A
         run = min(cols - done, wide - x)
         keep = min(run, ow - x)
         if keep > 0:
-            _SCATTER(tile, out[base + y * ow + x :], plane, rows, done, done + keep)
+            _SCATTER(tile, ptr(out, base + y * ow + x), plane, rows, done, done + keep)
         done += run
 
 
@@ -158,25 +161,25 @@ def _convolve(
         for p0 in range(0, length, COLS):
             cols = min(COLS, length - p0)
             at = run * wide + p0
-            rows_of_b, values = table, source[at:]
+            rows_of_b, values = ptr(table, 0), ptr(source, at)
             if direct and cols < COLS:
                 gather_tail(source, at, table, k, cols, panel)
-                rows_of_b, values = packed, panel
+                rows_of_b, values = ptr(packed, 0), ptr(panel, 0)
             elif m >= _PACK_FROM * ROWS:
-                _GATHER(source[at:], table, k, panel)
-                rows_of_b, values = packed, panel
+                _GATHER(ptr(source, at), table, k, panel)
+                rows_of_b, values = ptr(packed, 0), ptr(panel, 0)
             for m0 in range(0, m, height):
                 rows = min(height, m - m0)
-                part = bias[m0:] if mode == ROW_BIAS else bias
+                part = ptr(bias, m0 if mode == ROW_BIAS else 0)
                 if straight:
                     _TILE_CALL(
-                        w[m0 * k :],
+                        ptr(w, m0 * k),
                         1,
                         height,
                         values,
                         rows_of_b,
                         k,
-                        out[m0 * plane + run * ow + p0 :],
+                        ptr(out, m0 * plane + run * ow + p0),
                         plane,
                         part,
                         mode,
@@ -187,16 +190,45 @@ def _convolve(
                         spare,
                     )
                     continue
-                _TILE_CALL(w[m0 * k :], 1, height, values, rows_of_b, k, tile, COLS, part, mode, lo, hi, rows, COLS, spare)
+                _TILE_CALL(ptr(w, m0 * k), 1, height, values, rows_of_b, k, tile, COLS, part, mode, lo, hi, rows, COLS, spare)
                 if not clamps:
-                    activate(tile[: rows * COLS], code, alpha, beta)
+                    activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
                 if by_rows:
-                    _SCATTER(tile, out[m0 * plane + run * ow + p0 :], plane, rows, 0, cols)
+                    _SCATTER(tile, ptr(out, m0 * plane + run * ow + p0), plane, rows, 0, cols)
                 else:
                     scatter_positions(tile, rows, cols, p0, wide, ow, plane, out, m0 * plane)
 
 
-@kernel(needs=(tile_f32, gather_panel_f32, scatter_rows_f32, ACTIVATE))
+@block
+def _depthwise(
+    g: Any, x: Any, high: Any, wide: Any, images: Any, table: Any, w: Any, bias: Any, out: Any, room: Any, code: Any, alpha: Any, beta: Any
+) -> None:  # fmt: skip
+    """All channels of all images where each output channel reads one input channel."""
+    k, oh, ow, per = table.shape[0], g[16], g[17], g[4] // g[15]
+    lo, hi, clamps = clamp_of(code, alpha, beta)
+    source, line = span(room, 0, images * high * wide), onward(room, images * high * wide + 2 * COLS)
+    height = min(ROWS, per)
+    for item in range(g[0] * g[1]):
+        _pad(g, onward(x, item * g[2] * g[3]), 1, high, wide, source)
+        for m in range(per):
+            channel = item % g[1] * per + m
+            start = bias[channel] if bias.shape[0] > 0 else _ZERO
+            for tap in range(k):
+                line[tap] = w[((channel // per * ((per + height - 1) // height) + m // height) * k + tap) * height + m % height]
+            row = ptr(line, k)
+            for oy in range(oh):
+                target = span(out, ((item * per + m) * oh + oy) * ow, ow)
+                if ow % LANES == 0:
+                    _DEPTHWISE(ptr(source, oy * wide), table, k, line, start, lo, hi, ptr(target, 0), ow)
+                else:
+                    _DEPTHWISE(ptr(source, oy * wide), table, k, line, start, lo, hi, row, ow)
+                    for i in range(ow):
+                        target[i] = row[i]
+                if not clamps:
+                    activate_at(ptr(target, 0), ow, code, alpha, beta)
+
+
+@kernel(needs=(depthwise_row_f32, tile_f32, gather_panel_f32, scatter_rows_f32, ACTIVATE))
 def conv2d_f32(
     x: InF32, w: InF32, bias: InF32, out: OutF32, scratch: OutF32, geometry: InI64, activation: int, alpha: float, beta: float
 ) -> None:
@@ -220,20 +252,23 @@ def conv2d_f32(
     high = (g[2] + g[9] + g[11] + g[7] - 1) // g[7]
     wide = (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
     images, plane, area = phase_count(g[5], g[7], g[13]) * phase_count(g[6], g[8], g[14]), g[16] * g[17], g[2] * g[3]
-    table, packed = scratch[: 2 * k].view(np.int64), scratch[2 * k : 4 * k].view(np.int64)
-    spare, tile = scratch[4 * k : 4 * k + TILE], scratch[4 * k + TILE : 4 * k + 2 * TILE]
-    panel = scratch[4 * k + 2 * TILE : 4 * k + 2 * TILE + k * COLS]
-    room = scratch[4 * k + 2 * TILE + k * COLS :]
+    table, packed = span(scratch, 0, 2 * k).view(np.int64), span(scratch, 2 * k, 2 * k).view(np.int64)
+    spare, tile = span(scratch, 4 * k, TILE), span(scratch, 4 * k + TILE, TILE)
+    panel = span(scratch, 4 * k + 2 * TILE, k * COLS)
+    room = onward(scratch, 4 * k + 2 * TILE + k * COLS)
     fill_tables(g, channels, high, wide, table, packed)
     height = min(ROWS, m)
     group_weights = ((m + height - 1) // height) * height * k
     mode = ROW_BIAS if bias.shape[0] > 0 else NO_BIAS
+    if channels == 1 and g[15] > 1:
+        _depthwise(g, x, high, wide, images, table, w, bias, out, room, activation, alpha, beta)
+        return
     for image in range(g[0]):
         for group in range(g[15]):
-            source = x[(image * g[1] + group * channels) * area :]
+            source = onward(x, (image * g[1] + group * channels) * area)
             if not direct:
                 _pad(g, source, channels, high, wide, room)
-                source = room[: channels * images * high * wide + COLS]
-            weights, shift = w[group * group_weights :], bias[group * m :]
-            to = out[(image * g[4] + group * m) * plane :]
+                source = span(room, 0, channels * images * high * wide + COLS)
+            weights, shift = onward(w, group * group_weights), onward(bias, group * m)
+            to = onward(out, (image * g[4] + group * m) * plane)
             _convolve(g, source, direct, table, packed, weights, shift, to, spare, tile, panel, wide, mode, activation, alpha, beta)

@@ -10,21 +10,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetsched_kernels.activation import ACTIVATE, activate
+from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.conv import phase_count, scatter_positions
+from hetsched_kernels.conv import phase_count
+from hetsched_kernels.depthwise import depthwise_row_i8
+from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
+from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.gemm_i8 import signed_weights
-from hetsched_kernels.quantize import quantize_run
-from hetsched_kernels.spans import valid_range
-from hetsched_kernels.tile import COLS, ROWS, TILE
+from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.spans import spread_row, valid_range
+from hetsched_kernels.tile import COLS, ROWS
 from hetsched_kernels.tile_f32 import scatter_rows_f32
-from hetsched_kernels.tile_i8 import tile_s8u8
+from hetsched_kernels.tile_i8 import HAS_T, RAW, quantize_tile, tile_s8u8
 from hetsched_kernels.window import conv_geometry, conv_output, padded_plane
 
 __all__ = ["conv2d_i8_f32", "conv2d_i8_q8", "conv2d_i8_scratch", "conv_geometry", "conv_output", "pack_conv_i8"]
 
 _TILE_CALL = tile_s8u8.call
+_ROW = depthwise_row_i8.call
 _EXACT: frozenset[str] = frozenset()
 
 
@@ -64,7 +68,10 @@ def conv2d_i8_scratch(geometry: Array) -> int:
     count, high, wide = padded_plane(geometry)
     blocks = -(-(int(geometry[1]) // int(geometry[15])) // 4)
     depth = blocks * int(geometry[5]) * int(geometry[6])
-    return depth * 12 + TILE * 8 + COLS * 4 + blocks * count * high * wide * 4 + COLS * 4 + 512
+    groups, m = int(geometry[15]), int(geometry[4]) // int(geometry[15])
+    rows = groups * (-(-m // ROWS) * ROWS)
+    room = 4 * depth + 4 * int(geometry[17]) + 32 * COLS
+    return room + depth * 12 + term_bytes(rows) + COLS * 4 + blocks * count * high * wide * 4 + COLS * 4 + 512
 
 
 @block
@@ -114,7 +121,7 @@ def _pad(g: Any, x: Any, channels: Any, high: Any, wide: Any, source: Any, zero:
                 first = low * g[8] + px - g[10]
                 for y in range(high):
                     iy = y * g[7] + py - g[9]
-                    target = source[base + y * wide : base + (y + 1) * wide]
+                    target = span(source, base + y * wide, wide)
                     if iy < 0 or iy >= h or top <= low:
                         for i in range(wide):
                             target[i] = words & mask
@@ -126,11 +133,11 @@ def _pad(g: Any, x: Any, channels: Any, high: Any, wide: Any, source: Any, zero:
                     at = iy * w + first
                     plane = h * w
                     _join(
-                        target[low:top],
-                        x[c * plane + at :],
-                        x[(c + min(1, last)) * plane + at :],
-                        x[(c + min(2, last)) * plane + at :],
-                        x[(c + min(3, last)) * plane + at :],
+                        span(target, low, top - low),
+                        onward(x, c * plane + at),
+                        onward(x, (c + min(1, last)) * plane + at),
+                        onward(x, (c + min(2, last)) * plane + at),
+                        onward(x, (c + min(3, last)) * plane + at),
                         g[8],
                         mask,
                         flip,
@@ -138,75 +145,173 @@ def _pad(g: Any, x: Any, channels: Any, high: Any, wide: Any, source: Any, zero:
 
 
 @block
-def correct_tile(acc: Any, rows: Any, m0: Any, x_zero: Any, sums: Any, zeros: Any, column_sums: Any, k: Any) -> None:
-    """Turn Σ wx into Σ (w - zw)(x - zx) for a tile of output channels m0 … by positions."""
-    for r in range(rows):
-        row = acc[r * COLS : (r + 1) * COLS]
-        constant = np.int32(-x_zero * sums[m0 + r])
-        if zeros.shape[0] > 0:
-            zw = zeros[m0 + r]
-            constant = np.int32(constant + np.int32(k) * x_zero * zw)
-            for j in range(COLS):
-                row[j] += np.int32(constant - zw * column_sums[j])
-        else:
-            for j in range(COLS):
-                row[j] += constant
-
-
-@block(fast=_EXACT)
-def _scale_tile(acc: Any, tile: Any, rows: Any, m0: Any, scales: Any, bias: Any) -> None:
-    """Compute tile = acc · scale[m] + bias[m], in that order, without fusing."""
-    for r in range(rows):
-        row, source = tile[r * COLS : (r + 1) * COLS], acc[r * COLS : (r + 1) * COLS]
-        factor = scales[m0 + r]
-        shift = bias[m0 + r] if bias.shape[0] > 0 else np.float32(0.0)
-        for j in range(COLS):
-            row[j] = np.float32(source[j]) * factor + shift
-
-
-@block
-def _column_sums(source: Any, at: Any, table: Any, ones: Any, acc: Any, sums: Any, cols: Any) -> None:
-    """Σ x over the taps of each position: a product with ones."""
-    depth = table.shape[0]
-    _TILE_CALL(ones, depth * 4, source[at:], table, depth, acc, 1, COLS)
-    for j in range(COLS):
-        sums[j] = acc[j]
-
-
-@block
-def _parts(g: Any, scratch: Any) -> Any:
-    """Scratch: depth table, ones, int32 tile, float tile, column sums, padded copy."""
-    blocks = (g[1] // g[15] + 3) // 4
-    depth = blocks * g[5] * g[6]
-    first = (depth * 12 + 63) // 64 * 64
-    table = scratch[: depth * 8].view(np.int64)
-    ones = scratch[depth * 8 : depth * 12]
-    for i in range(depth * 4):
-        ones[i] = 1
-    acc = scratch[first : first + TILE * 4].view(np.int32)
-    tile = scratch[first + TILE * 4 : first + TILE * 8].view(np.float32)
-    sums = scratch[first + TILE * 8 : first + TILE * 8 + COLS * 4].view(np.int32)
-    return table, ones, acc, tile, sums, scratch[first + TILE * 8 + COLS * 4 :]
-
-
-@block
-def scatter_bytes(
-    tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: Any, plane: Any, out: Any, scale: Any, zero: Any, signed: Any
+def _column_terms(
+    source: Any, table: Any, ones: Any, tile: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any, constant: Any
 ) -> None:
-    """Quantize a tile over positions p0 … p0 + cols of images ``wide`` wide to the output, dropping those beyond ``ow``."""
+    """T = Σ x over the taps of each position (a product with ones) less K·zx."""
+    depth = table.shape[0]
+    zero = np.float32(0.0)
+    for i in range(2 * ROWS):
+        row_ints[i] = 0
+    _TILE_CALL(ones, depth * 4, source, table, depth, tile, COLS, row_ints, row_floats, col_ints, col_floats, RAW, zero, zero, 1, COLS)
+    sums = span(tile, 0, COLS).view(np.int32)
+    for j in range(COLS):
+        col_ints[COLS + j] = sums[j] - constant
+
+
+@block
+def _row_terms(groups: Any, m: Any, zero: Any, sums: Any, zeros: Any, scales: Any, bias: Any, row_ints: Any, row_floats: Any) -> None:
+    """U = zx·Σw, p = zw, s, r of every output channel; each group starts on a whole tile."""
+    padded = (m + ROWS - 1) // ROWS * ROWS
+    for channel in range(groups * m):
+        slot = channel // m * padded + channel % m
+        p = zeros[channel] if zeros.shape[0] > 0 else np.int32(0)
+        r = bias[channel] if bias.shape[0] > 0 else np.float32(0.0)
+        set_row(row_ints, row_floats, slot, np.int32(zero * sums[channel]), p, scales[channel], r)
+
+
+@block
+def _store_positions(
+    tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: Any, plane: Any, out: Any, q: Any, base: Any, quantize: Any, scale: Any, zero: Any,
+    signed: Any, spare: Any,
+) -> None:  # fmt: skip
+    """Write a tile over positions p0 … p0 + cols of images ``wide`` wide, dropping those beyond ``ow``."""
     done = 0
     while done < cols:
         y, x = (p0 + done) // wide, (p0 + done) % wide
         run = min(cols - done, wide - x)
         keep = min(run, ow - x)
         if keep > 0:
-            for r in range(rows):
-                to = r * plane + y * ow + x
-                quantize_run(tile[r * COLS + done : r * COLS + done + keep], out[to : to + keep], scale, zero, signed)
+            at = base + y * ow + x
+            store_tile(ptr(tile, 0), ptr(out, at), ptr(q, at), plane, rows, done, done + keep, quantize, scale, zero, signed, spare)
         done += run
 
 
-@kernel(needs=(tile_s8u8, scatter_rows_f32, ACTIVATE), fast=_EXACT)
+@block
+def _convolve(
+    x: Any, w: Any, w_sums: Any, w_zeros: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any, code: Any,
+    alpha: Any, beta: Any, quantize: Any, scale: Any, out_zero: Any, signed: Any,
+) -> None:  # fmt: skip
+    """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
+    channels, groups, m, ow, plane = g[1] // g[15], g[15], g[4] // g[15], g[17], g[16] * g[17]
+    if channels == 1 and groups > 1 and w_zeros.shape[0] == 0:
+        _depthwise(
+            x, w, w_sums, scales, bias, out, q, scratch, g, x_zero, x_signed, code, alpha, beta, quantize, scale, out_zero, signed
+        )  # fmt: skip
+        return
+    high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
+    blocks = (channels + 3) // 4
+    depth = blocks * g[5] * g[6]
+    padded = (m + ROWS - 1) // ROWS * ROWS
+    table, ones = span(scratch, 0, depth * 8).view(np.int64), span(scratch, depth * 8, depth * 4)
+    row_ints, row_floats, col_ints, col_floats, tile, spare, room = split_terms(onward(scratch, depth * 12), groups * padded)
+    room = span(room, 0, room.shape[0] // 4 * 4)
+    for i in range(depth * 4):
+        ones[i] = 1
+    _tables(g, blocks, high, wide, table)
+    zero = np.int32(x_zero + (128 if x_signed else 0))
+    _row_terms(groups, m, zero, w_sums, w_zeros, scales, bias, row_ints, row_floats)
+    has_t = w_zeros.shape[0] > 0
+    lo, hi, clamps = clamp_of(code, alpha, beta)
+    length = (g[16] - 1) * wide + ow
+    for item in range(g[0] * groups):
+        group = item % groups
+        _pad(
+            g,
+            onward(x, item * channels * g[2] * g[3]),
+            channels,
+            high,
+            wide,
+            room.view(np.uint32),
+            zero,
+            np.uint32(0x80808080 if x_signed else 0),
+        )
+        for p0 in range(0, length, COLS):
+            cols, source = min(COLS, length - p0), ptr(room, p0 * 4)
+            if has_t:
+                spare_ints, constant = span(col_ints, 0, 2 * ROWS), np.int32(channels * g[5] * g[6]) * zero
+                _column_terms(source, table, ones, tile, spare_ints, row_floats, col_ints, col_floats, constant)
+            for m0 in range(0, m, ROWS):
+                rows, slot = min(ROWS, m - m0), 2 * (group * padded + m0)
+                weights = ptr(w, (group * m + m0) * depth * 4)
+                _TILE_CALL(
+                    weights, depth * 4, source, table, depth, tile, COLS, ptr(row_ints, slot), ptr(row_floats, slot), col_ints, col_floats,
+                    HAS_T if has_t else 0, lo, hi, rows, cols,
+                )  # fmt: skip
+                if not clamps:
+                    activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
+                base = (item * m + m0) * plane
+                _store_positions(tile, rows, cols, p0, wide, ow, plane, out, q, base, quantize, scale, out_zero, signed, spare)
+
+
+@block
+def _pad_bytes(g: Any, x: Any, high: Any, wide: Any, source: Any, zero: Any, flip: Any) -> None:
+    """Copy one channel, sign bits flipped where asked, into padded phase images of bytes."""
+    rows, cols = phase_count(g[5], g[7], g[13]), phase_count(g[6], g[8], g[14])
+    h, w = g[2], g[3]
+    fill = np.uint8(np.uint8(zero) ^ flip)
+    for py in range(rows):
+        for px in range(cols):
+            for y in range(high):
+                iy = y * g[7] + py - g[9]
+                target = span(source, ((py * cols + px) * high + y) * wide, wide)
+                if 0 <= iy < h:
+                    spread_row(target, span(x, iy * w, w), px - g[10], g[8], fill)
+                else:
+                    for i in range(wide):
+                        target[i] = fill
+                for i in range(wide):
+                    target[i] ^= flip
+
+
+@block
+def _byte_taps(table: Any, w: Any, taps: Any, fours: Any, packed: Any) -> None:
+    """Byte offsets of the taps, padded to fours with taps of weight 0, and one channel's weights in fours."""
+    for k in range(taps):
+        packed[k] = np.int8(w[4 * k])
+    for k in range(taps, 4 * fours):
+        table[k], packed[k] = table[0], np.int8(0)
+
+
+@block
+def _depthwise(
+    x: Any, w: Any, w_sums: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any, code: Any, alpha: Any,
+    beta: Any, quantize: Any, scale: Any, out_zero: Any, signed: Any,
+) -> None:  # fmt: skip
+    """Each output channel reads one input channel: bytes stay bytes, four taps are joined in registers."""
+    taps, oh, ow, per = g[5] * g[6], g[16], g[17], g[4] // g[15]
+    high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
+    fours = (taps + 3) // 4
+    table, rest = span(scratch, 0, fours * 32).view(np.int64), onward(scratch, fours * 32)
+    packed, spare, line = span(rest, 0, fours * 4).view(np.int8), span(rest, fours * 4, COLS), onward(rest, fours * 4 + COLS)
+    row, room = span(line, 0, (ow + COLS) * 4).view(np.float32), onward(line, (ow + COLS) * 4)
+    _tables(g, 1, high, wide, table)
+    for k in range(taps):
+        table[k] = table[k] // 4
+    zero, flip = np.int32(x_zero + (128 if x_signed else 0)), np.uint8(128 if x_signed else 0)
+    lo, hi, clamps = clamp_of(code, alpha, beta)
+    for item in range(g[0] * g[1]):
+        _pad_bytes(g, onward(x, item * g[2] * g[3]), high, wide, room, zero, flip)
+        for m in range(per):
+            channel = item % g[1] * per + m
+            _byte_taps(table, onward(w, channel * taps * 4), taps, fours, packed)
+            shift = bias[channel] if bias.shape[0] > 0 else np.float32(0.0)
+            for oy in range(oh):
+                source = ptr(room, oy * wide)
+                _ROW(source, table, fours, packed, np.int32(zero * w_sums[channel]), scales[channel], shift, lo, hi, row, ow)
+                if not clamps:
+                    activate_at(ptr(row, 0), ow, code, alpha, beta)
+                at = ((item * per + m) * oh + oy) * ow
+                for x0 in range(0, ow, COLS):
+                    cols = min(COLS, ow - x0)
+                    part, to = ptr(row, x0), at + x0
+                    store_tile(part, ptr(out, to), ptr(q, to), ow, 1, 0, cols, quantize, scale, out_zero, signed, spare)
+
+
+_NEEDS = (depthwise_row_i8, tile_s8u8, scatter_rows_f32, quantize_tile, ACTIVATE)
+
+
+@kernel(needs=_NEEDS, fast=_EXACT)
 def conv2d_i8_f32(
     x: InU8,
     w_data: InU8,
@@ -241,34 +346,14 @@ def conv2d_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    g = geometry
-    channels, m, ow, plane = g[1] // g[15], g[4] // g[15], g[17], g[16] * g[17]
-    high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
-    table, ones, acc, tile, sums, room = _parts(g, scratch)
-    depth, blocks = table.shape[0], (channels + 3) // 4
-    _tables(g, blocks, high, wide, table)
-    zero = np.int32(x_zero + (128 if x_signed else 0))
-    flip = np.uint32(0x80808080 if x_signed else 0)
-    source = room[: room.shape[0] // 4 * 4].view(np.uint32)
-    length = (g[16] - 1) * wide + ow
-    for image in range(g[0]):
-        for group in range(g[15]):
-            _pad(g, x[(image * g[1] + group * channels) * g[2] * g[3] :], channels, high, wide, source, zero, flip)
-            for p0 in range(0, length, COLS):
-                cols = min(COLS, length - p0)
-                if w_zeros.shape[0] > 0:
-                    _column_sums(room, p0 * 4, table, ones, acc, sums, cols)
-                for m0 in range(group * m, (group + 1) * m, ROWS):
-                    rows = min(ROWS, (group + 1) * m - m0)
-                    _TILE_CALL(w_data[m0 * depth * 4 :], depth * 4, room[p0 * 4 :], table, depth, acc, rows, COLS)
-                    correct_tile(acc, rows, m0, zero, w_sums, w_zeros, sums, channels * g[5] * g[6])
-                    _scale_tile(acc, tile, rows, m0, scales, bias)
-                    if activation != 0:
-                        activate(tile[: rows * COLS], activation, alpha, beta)
-                    scatter_positions(tile, rows, cols, p0, wide, ow, plane, out, (image * g[4] + m0) * plane)
+    none = span(scratch, 0, 0)
+    _convolve(
+        x, w_data, w_sums, w_zeros, scales, bias, out, none, scratch, geometry, x_zero, x_signed, activation, alpha, beta, False, np.float32(1.0), 0,
+        False,
+    )  # fmt: skip
 
 
-@kernel(needs=(tile_s8u8, ACTIVATE), fast=_EXACT)
+@kernel(needs=_NEEDS, fast=_EXACT)
 def conv2d_i8_q8(
     x: InU8,
     w_data: InU8,
@@ -288,7 +373,7 @@ def conv2d_i8_q8(
     out_zero: int,
     out_signed: bool,
 ) -> None:
-    """As :data:`conv2d_i8_f32`, then quantized: saturate(round_half_even(value / out_scale) + out_zero).
+    """As :data:`conv2d_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
         x: as there.
@@ -309,29 +394,8 @@ def conv2d_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    g = geometry
-    channels, m, ow, plane = g[1] // g[15], g[4] // g[15], g[17], g[16] * g[17]
-    high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
-    table, ones, acc, tile, sums, room = _parts(g, scratch)
-    depth, blocks = table.shape[0], (channels + 3) // 4
-    _tables(g, blocks, high, wide, table)
-    zero = np.int32(x_zero + (128 if x_signed else 0))
-    flip = np.uint32(0x80808080 if x_signed else 0)
-    source = room[: room.shape[0] // 4 * 4].view(np.uint32)
-    length = (g[16] - 1) * wide + ow
-    for image in range(g[0]):
-        for group in range(g[15]):
-            _pad(g, x[(image * g[1] + group * channels) * g[2] * g[3] :], channels, high, wide, source, zero, flip)
-            for p0 in range(0, length, COLS):
-                cols = min(COLS, length - p0)
-                if w_zeros.shape[0] > 0:
-                    _column_sums(room, p0 * 4, table, ones, acc, sums, cols)
-                for m0 in range(group * m, (group + 1) * m, ROWS):
-                    rows = min(ROWS, (group + 1) * m - m0)
-                    _TILE_CALL(w_data[m0 * depth * 4 :], depth * 4, room[p0 * 4 :], table, depth, acc, rows, COLS)
-                    correct_tile(acc, rows, m0, zero, w_sums, w_zeros, sums, channels * g[5] * g[6])
-                    _scale_tile(acc, tile, rows, m0, scales, bias)
-                    if activation != 0:
-                        activate(tile[: rows * COLS], activation, alpha, beta)
-                    to = out[(image * g[4] + m0) * plane :]
-                    scatter_bytes(tile, rows, cols, p0, wide, ow, plane, to, out_scale, np.int32(out_zero), out_signed)
+    none = span(scratch, 0, 0).view(np.float32)
+    _convolve(
+        x, w_data, w_sums, w_zeros, scales, bias, none, out, scratch, geometry, x_zero, x_signed, activation, alpha, beta, True, out_scale, out_zero,
+        out_signed,
+    )  # fmt: skip

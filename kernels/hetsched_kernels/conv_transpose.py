@@ -11,6 +11,7 @@ from hetsched_kernels.activation import ACTIVATE, activate
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.conv import gather_tail, pack_conv_f32
+from hetsched_kernels.parts import onward, ptr, span
 from hetsched_kernels.spans import valid_range
 from hetsched_kernels.tile import COLS, ROWS, TILE
 from hetsched_kernels.tile_f32 import NO_BIAS, gather_panel_f32, tile_f32
@@ -85,7 +86,7 @@ def _add_taps(g: Any, tile: Any, first: Any, rows: Any, iy: Any, x0: Any, cols: 
             continue
         stride, shift = g[8], x0 * g[8] + tap % g[6] * g[14] - g[10]
         low, high = valid_range(ow, cols, stride, shift)
-        target, source = out[(m * oh + oy) * ow + low * stride + shift :], tile[r * COLS + low : r * COLS + high]
+        target, source = onward(out, (m * oh + oy) * ow + low * stride + shift), span(tile, r * COLS + low, high - low)
         if stride == 1:
             for i in range(high - low):
                 target[i] += source[i]
@@ -116,9 +117,9 @@ def conv_transpose2d_f32(
     """
     g = geometry
     k, m, area, plane = g[1] // g[15], g[4] // g[15], g[2] * g[3], g[16] * g[17]
-    table, packed = scratch[: 2 * k].view(np.int64), scratch[2 * k : 4 * k].view(np.int64)
-    tile, spare = scratch[4 * k : 4 * k + TILE], scratch[4 * k + TILE : 4 * k + 2 * TILE]
-    panel = scratch[4 * k + 2 * TILE : 4 * k + 2 * TILE + k * COLS]
+    table, packed = span(scratch, 0, 2 * k).view(np.int64), span(scratch, 2 * k, 2 * k).view(np.int64)
+    tile, spare = span(scratch, 4 * k, TILE), span(scratch, 4 * k + TILE, TILE)
+    panel = span(scratch, 4 * k + 2 * TILE, k * COLS)
     for i in range(k):
         table[i], packed[i] = i * area, i * COLS
     count = m * g[5] * g[6]
@@ -127,12 +128,12 @@ def conv_transpose2d_f32(
     for image in range(g[0]):
         for channel in range(g[4]):
             start = bias[channel] if bias.shape[0] > 0 else np.float32(0.0)
-            to = out[(image * g[4] + channel) * plane : (image * g[4] + channel + 1) * plane]
+            to = span(out, (image * g[4] + channel) * plane, plane)
             for i in range(plane):
                 to[i] = start
         for group in range(g[15]):
-            source, weights = x[(image * g[1] + group * k) * area :], w[group * group_weights :]
-            target = out[(image * g[4] + group * m) * plane :]
+            source, weights = onward(x, (image * g[1] + group * k) * area), onward(w, group * group_weights)
+            target = onward(out, (image * g[4] + group * m) * plane)
             for iy in range(g[2]):
                 for x0 in range(0, g[3], COLS):
                     cols = min(COLS, g[3] - x0)
@@ -143,8 +144,22 @@ def conv_transpose2d_f32(
                     for first in range(0, count, height):
                         rows = min(height, count - first)
                         _TILE_CALL(
-                            weights[first * k :], 1, height, panel, packed, k, tile, COLS, bias, NO_BIAS, -_INF, _INF, rows, COLS, spare
+                            ptr(weights, first * k),
+                            1,
+                            height,
+                            panel,
+                            packed,
+                            k,
+                            tile,
+                            COLS,
+                            bias,
+                            NO_BIAS,
+                            -_INF,
+                            _INF,
+                            rows,
+                            COLS,
+                            spare,
                         )
                         _add_taps(g, tile, first, rows, iy, x0, cols, target)
     if activation != 0:
-        activate(out[: g[0] * g[4] * plane], activation, alpha, beta)
+        activate(span(out, 0, g[0] * g[4] * plane), activation, alpha, beta)

@@ -6,6 +6,7 @@ from hetsched_kernels import codes as c
 from hetsched_kernels.activation import ACTIVATE, apply_unary
 from hetsched_kernels.arrays import InBool, InF32, InT, OutBool, OutF32, OutT
 from hetsched_kernels.compilation import kernel
+from hetsched_kernels.parts import span
 
 _BLOCK = 2048
 
@@ -25,9 +26,9 @@ def unary_f32(x: InF32, out: OutF32, code: int, alpha: float, beta: float) -> No
     same = x.ctypes.data == out.ctypes.data
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
-        part = out[start:stop]
+        part = span(out, start, stop - start)
         if not same:
-            source = x[start:stop]
+            source = span(x, start, stop - start)
             for i in range(stop - start):
                 part[i] = source[i]
         apply_unary(part, code, alpha, beta)

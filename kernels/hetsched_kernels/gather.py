@@ -6,6 +6,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import InI64, InS, InT, OutT
 from hetsched_kernels.compilation import kernel
+from hetsched_kernels.parts import span
 
 _SIZES = ("uint32", "uint8", "uint64", "uint16")
 
@@ -38,7 +39,7 @@ def gather(src: InT, indices: InS, out: OutT, outer: int, axis: int, inner: int)
             if inner == 1:
                 out[to] = src[at]
             else:
-                target, source = out[to : to + inner], src[at : at + inner]
+                target, source = span(out, to, inner), span(src, at, inner)
                 for i in range(inner):
                     target[i] = source[i]
     return fine

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from hetsched_kernels import codes
-from hetsched_kernels.activation import ACTIVATE, activate
+from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.parts import onward, ptr, span
 from hetsched_kernels.tile import COLS, ROWS, TILE
 from hetsched_kernels.tile_f32 import COL_BIAS, NO_BIAS, tile_f32
 
@@ -56,7 +57,7 @@ def clamp_of(activation: Any, alpha: Any, beta: Any) -> Any:
 def panel_bias(bias: Any, start: Any, cols: Any, spare: Any) -> Any:
     """``cols`` biases from ``start``, padded to a whole panel."""
     if cols == COLS:
-        return bias[start : start + COLS]
+        return span(bias, start, COLS)
     for i in range(COLS):
         spare[i] = bias[start + i] if i < cols else _ZERO
     return spare
@@ -81,23 +82,23 @@ def gemm_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    table = scratch[: 2 * k].view(np.int64)
-    spare = scratch[2 * k : 2 * k + TILE]
-    spare_bias = scratch[2 * k + TILE : 2 * k + TILE + COLS]
+    table = span(scratch, 0, 2 * k).view(np.int64)
+    spare = span(scratch, 2 * k, TILE)
+    spare_bias = span(scratch, 2 * k + TILE, COLS)
     for i in range(k):
         table[i] = i * COLS
     lo, hi, clamps = clamp_of(activation, alpha, beta)
     mode = COL_BIAS if bias.shape[0] > 0 else NO_BIAS
     for c0 in range(0, n, COLS):
         cols = min(COLS, n - c0)
-        panel = b[c0 * k : c0 * k + k * COLS]
+        panel = span(b, c0 * k, k * COLS)
         part = panel_bias(bias, c0, cols, spare_bias) if mode == COL_BIAS else bias
         for r0 in range(0, m, ROWS):
             rows = min(ROWS, m - r0)
-            _TILE_CALL(a[r0 * k :], k, 1, panel, table, k, out[r0 * n + c0 :], n, part, mode, lo, hi, rows, cols, spare)
+            _TILE_CALL(ptr(a, r0 * k), k, 1, panel, table, k, ptr(out, r0 * n + c0), n, part, mode, lo, hi, rows, cols, spare)
             if not clamps:
                 for r in range(r0, r0 + rows):
-                    activate(out[r * n + c0 : r * n + c0 + cols], activation, alpha, beta)
+                    activate_at(ptr(out, r * n + c0), cols, activation, alpha, beta)
 
 
 def matmul_shape(m: int, n: int, k: int, a_strides: Sequence[int] | None = None, b_strides: Sequence[int] | None = None) -> Array:
@@ -146,12 +147,12 @@ def pack_panel(b: Any, row_stride: Any, col_stride: Any, k: Any, cols: Any, pane
     """Copy [k, cols] of a strided matrix to a [k, COLS] panel, zero-padded."""
     if col_stride == 1:
         for i in range(k):
-            source, target = b[i * row_stride : i * row_stride + cols], panel[i * COLS : (i + 1) * COLS]
+            source, target = span(b, i * row_stride, cols), span(panel, i * COLS, COLS)
             for j in range(cols):
                 target[j] = source[j]
     else:
         for j in range(cols):
-            source = b[j * col_stride :]
+            source = onward(b, j * col_stride)
             for i in range(k):
                 panel[i * COLS + j] = source[i * row_stride]
     if cols < COLS:
@@ -190,24 +191,24 @@ def matmul_f32(
         beta: its second.
     """
     m, n, k = shape[0], shape[1], shape[2]
-    table = scratch[: 2 * k].view(np.int64)
-    spare = scratch[2 * k : 2 * k + TILE]
-    spare_bias = scratch[2 * k + TILE : 2 * k + TILE + COLS]
-    panel = scratch[2 * k + TILE + COLS : 2 * k + TILE + COLS + k * COLS]
+    table = span(scratch, 0, 2 * k).view(np.int64)
+    spare = span(scratch, 2 * k, TILE)
+    spare_bias = span(scratch, 2 * k + TILE, COLS)
+    panel = span(scratch, 2 * k + TILE + COLS, k * COLS)
     for i in range(k):
         table[i] = i * COLS
     lo, hi, clamps = clamp_of(activation, alpha, beta)
     mode = COL_BIAS if bias.shape[0] > 0 else NO_BIAS
     for item in range(a_offsets.shape[0]):
-        left, base = a[a_offsets[item] :], item * m * n
+        left, base = onward(a, a_offsets[item]), item * m * n
         for c0 in range(0, n, COLS):
             cols = min(COLS, n - c0)
-            pack_panel(b[b_offsets[item] + c0 * shape[6] :], shape[5], shape[6], k, cols, panel)
+            pack_panel(onward(b, b_offsets[item] + c0 * shape[6]), shape[5], shape[6], k, cols, panel)
             part = panel_bias(bias, c0, cols, spare_bias) if mode == COL_BIAS else bias
             for r0 in range(0, m, ROWS):
                 rows = min(ROWS, m - r0)
-                target = out[base + r0 * n + c0 :]
+                target = ptr(out, base + r0 * n + c0)
                 _TILE_CALL(left[r0 * shape[3] :], shape[3], shape[4], panel, table, k, target, n, part, mode, lo, hi, rows, cols, spare)
                 if not clamps:
                     for r in range(rows):
-                        activate(target[r * n : r * n + cols], activation, alpha, beta)
+                        activate_at(ptr(target, r * n), cols, activation, alpha, beta)

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetsched_kernels.activation import ACTIVATE, activate
+from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI32, InU8, OutF32, OutI32, OutU8
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.quantize import quantize_run
-from hetsched_kernels.tile import COLS, ROWS, TILE
-from hetsched_kernels.tile_i8 import tile_u8s8
+from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
+from hetsched_kernels.gemm import clamp_of
+from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.tile import COLS, LANES, ROWS
+from hetsched_kernels.tile_f32 import scatter_rows_f32
+from hetsched_kernels.tile_i8 import HAS_T, RAW, quantize_tile, tile_u8s8
 
 _TILE_CALL = tile_u8s8.call
 _EXACT: frozenset[str] = frozenset()
@@ -64,32 +67,17 @@ def pack_b_i8(b: Array, transposed: bool = False, zero_points: Array | None = No
     return PackedB(data.view(np.uint8), padded.sum(0, dtype=np.int32)[:n], zeros)
 
 
-def _room(k: int) -> int:
-    return -(-k // 4) * 8 + TILE * 8 + 256
-
-
 def gemm_i8_scratch(m: int, n: int, k: int) -> int:
     """Bytes of scratch (uint8) that the kernels of this module want."""
-    return _room(k) + m * (-(-k // 4) * 4) + m * 4 + 64
-
-
-@block
-def split_scratch(scratch: Any, groups: Any) -> Any:
-    """The parts of the scratch: depth table, int32 tile, float tile, the rest."""
-    first = (groups * 8 + 63) // 64 * 64
-    table = scratch[: groups * 8].view(np.int64)
-    acc = scratch[first : first + TILE * 4].view(np.int32)
-    tile = scratch[first + TILE * 4 : first + TILE * 8].view(np.float32)
-    for i in range(groups):
-        table[i] = i * COLS * 4
-    return table, acc, tile, scratch[first + TILE * 8 :]
+    groups = -(-k // 4)
+    return groups * 8 + term_bytes(m) + m * groups * 4 + m * 4 + 256
 
 
 @block
 def pack_rows(a: Any, m: Any, k: Any, width: Any, flip: Any, packed: Any, sums: Any, wants_sums: Any) -> None:
     """Copy [m, k] to rows of ``width`` bytes, sign bit flipped where asked, zero-padded; row sums on request."""
     for r in range(m):
-        source, target = a[r * k : (r + 1) * k], packed[r * width : (r + 1) * width]
+        source, target = span(a, r * k, k), span(packed, r * width, width)
         for i in range(k):
             target[i] = source[i] ^ flip
         for i in range(k, width):
@@ -102,70 +90,75 @@ def pack_rows(a: Any, m: Any, k: Any, width: Any, flip: Any, packed: Any, sums: 
 
 
 @block
-def correct_row(acc: Any, za: Any, sums: Any, zeros: Any, row_sum: Any, k: Any) -> None:
-    """Turn Σ ab into Σ (a - za)(b - zb) for one row of a tile; the slices start at the tile's first column."""
-    for j in range(acc.shape[0]):
-        acc[j] -= np.int32(za * sums[j])
-    if zeros.shape[0] > 0:
-        constant = np.int32(np.int32(k) * za - row_sum)
-        for j in range(acc.shape[0]):
-            acc[j] += np.int32(zeros[j] * constant)
+def depth_table(scratch: Any, groups: Any) -> Any:
+    """Where each group of four lies in a packed panel, and the rest of the scratch."""
+    table = span(scratch, 0, groups * 8).view(np.int64)
+    for i in range(groups):
+        table[i] = i * COLS * 4
+    return table, onward(scratch, groups * 8)
 
 
 @block(fast=_EXACT)
-def scale_row(acc: Any, out: Any, sa: Any, scales: Any, first: Any, bias: Any) -> None:
-    """out[j] = acc[j] · (sa · sb[j]) + bias[j], in that order, without fusing."""
-    n = acc.shape[0]
-    if scales.shape[0] == 1:
-        factor = np.float32(sa * scales[0])
-        for j in range(n):
-            out[j] = np.float32(acc[j]) * factor
-    else:
-        part = scales[first : first + n]
-        for j in range(n):
-            out[j] = np.float32(acc[j]) * np.float32(sa * part[j])
-    if bias.shape[0] > 0:
-        shift = bias[first : first + n]
-        for j in range(n):
-            out[j] = out[j] + shift[j]
+def _row_terms(m: Any, k: Any, a_scales: Any, a_zeros: Any, a_signed: Any, sums: Any, has_t: Any, row_ints: Any, row_floats: Any) -> None:
+    for r in range(m):
+        za = np.int32(a_zeros[r if a_zeros.shape[0] > 1 else 0] + (128 if a_signed else 0))
+        p = np.int32(sums[r] - np.int32(k) * za) if has_t else np.int32(0)
+        scale = a_scales[r if a_scales.shape[0] > 1 else 0] if a_scales.shape[0] > 0 else np.float32(1.0)
+        set_row(row_ints, row_floats, r, za, p, scale, np.float32(0.0))
 
 
 @block
-def _prepare(a: Any, m: Any, k: Any, a_signed: Any, zeros: Any, scratch: Any) -> Any:
-    """A in rows of whole groups, its row sums, and the scratch parts."""
+def _col_terms(c0: Any, cols: Any, sums: Any, zeros: Any, scales: Any, bias: Any, col_ints: Any, col_floats: Any) -> None:
+    for j in range(COLS):
+        at = c0 + min(j, cols - 1)
+        col_ints[j] = sums[at]
+        col_ints[COLS + j] = zeros[at] if zeros.shape[0] > 0 else np.int32(0)
+        col_floats[j] = scales[at if scales.shape[0] > 1 else 0] if scales.shape[0] > 0 else np.float32(1.0)
+        col_floats[COLS + j] = bias[at] if bias.shape[0] > 0 else np.float32(0.0)
+
+
+@block
+def _product(
+    a: Any, a_scales: Any, a_zeros: Any, b: Any, b_sums: Any, b_zeros: Any, b_scales: Any, bias: Any, out: Any, q: Any, scratch: Any, m: Any, n: Any,
+    k: Any, a_signed: Any, raw: Any, code: Any, alpha: Any, beta: Any, quantize: Any, scale: Any, zero: Any, signed: Any,
+) -> None:  # fmt: skip
+    """All kernels of this module: float32 to ``out``, or 8-bit to ``q``, or int32 sums as the bits of ``out``."""
     groups = (k + 3) // 4
-    table, acc, tile, rest = split_scratch(scratch, groups)
     width = groups * 4
-    sums = rest[: m * 4].view(np.int32)
-    wants_sums = zeros.shape[0] > 0
-    if a_signed or width != k or wants_sums:
-        packed = rest[m * 4 : m * 4 + m * width]
-        pack_rows(a, m, k, width, np.uint8(128 if a_signed else 0), packed, sums, wants_sums)
-        return table, acc, tile, sums, packed, width
-    return table, acc, tile, sums, a[: m * k], width
+    table, rest = depth_table(scratch, groups)
+    row_ints, row_floats, col_ints, col_floats, tile, spare, rest = split_terms(rest, m)
+    sums, packed = span(rest, 0, m * 4).view(np.int32), span(rest, m * 4, m * width)
+    has_t = b_zeros.shape[0] > 0
+    data = a
+    if a_signed or width != k or has_t:
+        pack_rows(a, m, k, width, np.uint8(128 if a_signed else 0), packed, sums, has_t)
+        data = packed
+    _row_terms(m, k, a_scales, a_zeros, a_signed, sums, has_t, row_ints, row_floats)
+    lo, hi, clamps = clamp_of(code, alpha, beta)
+    flags = (HAS_T if has_t else 0) + (RAW if raw else 0)
+    for c0 in range(0, n, COLS):
+        cols = min(COLS, n - c0)
+        _col_terms(c0, cols, b_sums, b_zeros, b_scales, bias, col_ints, col_floats)
+        panel = ptr(b, c0 * width)
+        straight = clamps and not quantize and cols % LANES == 0
+        for r0 in range(0, m, ROWS):
+            rows = min(ROWS, m - r0)
+            left, ints, floats = ptr(data, r0 * width), ptr(row_ints, 2 * r0), ptr(row_floats, 2 * r0)
+            if straight:
+                to = ptr(out, r0 * n + c0)
+                _TILE_CALL(left, width, panel, table, groups, to, n, ints, floats, col_ints, col_floats, flags, lo, hi, rows, cols)
+                continue
+            _TILE_CALL(left, width, panel, table, groups, tile, COLS, ints, floats, col_ints, col_floats, flags, lo, hi, rows, cols)
+            if not clamps:
+                activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
+            at = r0 * n + c0
+            store_tile(ptr(tile, 0), ptr(out, at), ptr(q, at), n, rows, 0, cols, quantize, scale, zero, signed, spare)
 
 
-@block
-def _tile_rows(data: Any, width: Any, b: Any, table: Any, acc: Any, r0: Any, rows: Any, c0: Any, cols: Any) -> None:
-    depth = table.shape[0]
-    _TILE_CALL(data[r0 * width :], width, b[c0 * depth * 4 :], table, depth, acc, rows, cols)
+_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
 
 
-@block
-def _corrected(
-    acc: Any, r: Any, r0: Any, c0: Any, cols: Any, a_zeros: Any, a_signed: Any, sums: Any, zeros: Any, row_sums: Any, k: Any
-) -> Any:
-    """One row of the tile, corrected."""
-    row = acc[(r - r0) * COLS : (r - r0) * COLS + cols]
-    za = np.int32(a_zeros[r if a_zeros.shape[0] > 1 else 0] + np.int32(128 if a_signed else 0))
-    if zeros.shape[0] > 0:
-        correct_row(row, za, sums[c0 : c0 + cols], zeros[c0 : c0 + cols], row_sums[r], k)
-    else:
-        correct_row(row, za, sums[c0 : c0 + cols], zeros, np.int32(0), k)
-    return row
-
-
-@kernel(needs=(tile_u8s8, ACTIVATE), fast=_EXACT)
+@kernel(needs=_NEEDS, fast=_EXACT)
 def gemm_i8_f32(
     a: InU8,
     a_scales: InF32,
@@ -206,21 +199,14 @@ def gemm_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    table, acc, _, row_sums, data, width = _prepare(a, m, k, a_signed, b_zeros, scratch)
-    for c0 in range(0, n, COLS):
-        cols = min(COLS, n - c0)
-        for r0 in range(0, m, ROWS):
-            rows = min(ROWS, m - r0)
-            _tile_rows(data, width, b_data, table, acc, r0, rows, c0, cols)
-            for r in range(r0, r0 + rows):
-                row = _corrected(acc, r, r0, c0, cols, a_zeros, a_signed, b_sums, b_zeros, row_sums, k)
-                target = out[r * n + c0 : r * n + c0 + cols]
-                scale_row(row, target, a_scales[r if a_scales.shape[0] > 1 else 0], b_scales, c0, bias)
-                if activation != 0:
-                    activate(target, activation, alpha, beta)
+    none = span(scratch, 0, 0)
+    _product(
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, none, scratch, m, n, k, a_signed, False, activation, alpha, beta,
+        False, np.float32(1.0), 0, False,
+    )  # fmt: skip
 
 
-@kernel(needs=(tile_u8s8, ACTIVATE), fast=_EXACT)
+@kernel(needs=_NEEDS, fast=_EXACT)
 def gemm_i8_q8(
     a: InU8,
     a_scales: InF32,
@@ -243,7 +229,7 @@ def gemm_i8_q8(
     out_zero: int,
     out_signed: bool,
 ) -> None:
-    """As :data:`gemm_i8_f32`, then quantized: saturate(round_half_even(value / out_scale) + out_zero).
+    """As :data:`gemm_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
         a: as there.
@@ -267,22 +253,14 @@ def gemm_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    table, acc, tile, row_sums, data, width = _prepare(a, m, k, a_signed, b_zeros, scratch)
-    for c0 in range(0, n, COLS):
-        cols = min(COLS, n - c0)
-        for r0 in range(0, m, ROWS):
-            rows = min(ROWS, m - r0)
-            _tile_rows(data, width, b_data, table, acc, r0, rows, c0, cols)
-            for r in range(r0, r0 + rows):
-                row = _corrected(acc, r, r0, c0, cols, a_zeros, a_signed, b_sums, b_zeros, row_sums, k)
-                value = tile[:cols]
-                scale_row(row, value, a_scales[r if a_scales.shape[0] > 1 else 0], b_scales, c0, bias)
-                if activation != 0:
-                    activate(value, activation, alpha, beta)
-                quantize_run(value, out[r * n + c0 : r * n + c0 + cols], out_scale, np.int32(out_zero), out_signed)
+    none = span(scratch, 0, 0).view(np.float32)
+    _product(
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, none, out, scratch, m, n, k, a_signed, False, activation, alpha, beta, True,
+        out_scale, out_zero, out_signed,
+    )  # fmt: skip
 
 
-@kernel(needs=(tile_u8s8,), fast=_EXACT)
+@kernel(needs=_NEEDS, fast=_EXACT)
 def gemm_i8_i32(
     a: InU8,
     a_zeros: InI32,
@@ -297,14 +275,9 @@ def gemm_i8_i32(
     a_signed: bool,
 ) -> None:
     """Compute out = (a - za)·(b - zb) in int32, exact (ONNX MatMulInteger); arguments as :data:`gemm_i8_f32`."""
-    table, acc, _, row_sums, data, width = _prepare(a, m, k, a_signed, b_zeros, scratch)
-    for c0 in range(0, n, COLS):
-        cols = min(COLS, n - c0)
-        for r0 in range(0, m, ROWS):
-            rows = min(ROWS, m - r0)
-            _tile_rows(data, width, b_data, table, acc, r0, rows, c0, cols)
-            for r in range(r0, r0 + rows):
-                row = _corrected(acc, r, r0, c0, cols, a_zeros, a_signed, b_sums, b_zeros, row_sums, k)
-                target = out[r * n + c0 : r * n + c0 + cols]
-                for j in range(cols):
-                    target[j] = row[j]
+    none, zero = span(scratch, 0, 0), np.float32(0.0)
+    no_floats = none.view(np.float32)
+    _product(
+        a, no_floats, a_zeros, b_data, b_sums, b_zeros, no_floats, no_floats, out.view(np.float32), none, scratch, m, n, k, a_signed, True, 0,
+        zero, zero, False, zero, 0, False,
+    )  # fmt: skip

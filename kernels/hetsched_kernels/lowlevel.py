@@ -18,12 +18,14 @@ alloca_once: Any = cgutils.alloca_once
 alloca_once_value: Any = cgutils.alloca_once_value
 #: A counted loop in IR.
 for_range: Any = cgutils.for_range
-_pointer: Any = types.CPointer
+#: The type of a C pointer to a numba type.
+pointer_to: Any = types.CPointer
 
-F32P: Any = _pointer(types.float32)
-I32P: Any = _pointer(types.int32)
-I64P: Any = _pointer(types.int64)
-U8P: Any = _pointer(types.uint8)
+F32P: Any = pointer_to(types.float32)
+I32P: Any = pointer_to(types.int32)
+I64P: Any = pointer_to(types.int64)
+U8P: Any = pointer_to(types.uint8)
+I8P: Any = pointer_to(types.int8)
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels.activation import ACTIVATE, activate
+from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import InI64, InU8, OutF32, OutU8
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.gemm_i8 import correct_row, split_scratch
-from hetsched_kernels.quantize import quantize_run
-from hetsched_kernels.tile import COLS, ROWS, TILE
-from hetsched_kernels.tile_i8 import tile_u8s8
+from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
+from hetsched_kernels.gemm import clamp_of
+from hetsched_kernels.gemm_i8 import depth_table
+from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.tile import COLS, ROWS
+from hetsched_kernels.tile_f32 import scatter_rows_f32
+from hetsched_kernels.tile_i8 import HAS_T, quantize_tile, tile_u8s8
 
 _TILE_CALL = tile_u8s8.call
 _EXACT: frozenset[str] = frozenset()
@@ -21,14 +24,16 @@ _EXACT: frozenset[str] = frozenset()
 def matmul_i8_scratch(m: int, n: int, k: int) -> int:
     """Bytes of scratch (uint8) that the kernels of this module want."""
     width = -(-k // 4) * 4
-    return width * 2 + TILE * 8 + m * width + m * 4 + COLS * width + COLS * 4 + 512
+    return width * 2 + term_bytes(m) + m * width + COLS * width + 256
 
 
 @block
-def _pack_left(a: Any, rs: Any, cs: Any, m: Any, k: Any, width: Any, flip: Any, packed: Any, sums: Any) -> None:
-    """Rows of whole groups of u8 and their sums."""
+def _pack_left(
+    a: Any, rs: Any, cs: Any, m: Any, k: Any, width: Any, flip: Any, packed: Any, za: Any, scale: Any, row_ints: Any, row_floats: Any
+) -> None:
+    """Rows of whole groups of u8, and their terms."""
     for r in range(m):
-        target, source = packed[r * width : (r + 1) * width], a[r * rs :]
+        target, source = span(packed, r * width, width), onward(a, r * rs)
         if cs == 1:
             for i in range(k):
                 target[i] = source[i] ^ flip
@@ -40,66 +45,71 @@ def _pack_left(a: Any, rs: Any, cs: Any, m: Any, k: Any, width: Any, flip: Any, 
         total = np.int32(0)
         for i in range(k):
             total += np.int32(target[i])
-        sums[r] = total
+        set_row(row_ints, row_floats, r, za, np.int32(total - np.int32(k) * za), scale, np.float32(0.0))
 
 
 @block
-def _pack_right(b: Any, rs: Any, cs: Any, k: Any, cols: Any, flip: Any, panel: Any, sums: Any) -> None:
+def _pack_right(b: Any, rs: Any, cs: Any, k: Any, cols: Any, flip: Any, panel: Any, col_ints: Any) -> None:
     """A panel [K/4, COLS, 4] of s8 and the sums of its columns; ``flip`` turns u8 into s8."""
-    width = (k + 3) // 4 * 4
-    for j in range(COLS):
-        sums[j] = 0
-    for i in range(width):
-        base = (i // 4) * COLS * 4 + i % 4
+    for i in range(panel.shape[0]):
+        panel[i] = 0
+    if cs == 1:
         for j in range(COLS):
-            value = np.uint8(0)
-            if i < k and j < cols:
-                value = np.uint8(b[i * rs + j * cs] ^ flip)
-            panel[base + j * 4] = value
-            sums[j] += np.int32(np.int8(value))
-
-
-@block(fast=_EXACT)
-def _product_rows(
-    left: Any,
-    width: Any,
-    panel: Any,
-    table: Any,
-    acc: Any,
-    r0: Any,
-    rows: Any,
-    cols: Any,
-    za: Any,
-    zb: Any,
-    sums: Any,
-    row_sums: Any,
-    k: Any,
-) -> None:
-    """One tile of Σ (a - za)(b - zb)."""
-    _TILE_CALL(left[r0 * width :], width, panel, table, table.shape[0], acc, rows, cols)
-    none = sums[:0]
-    for r in range(rows):
-        row = acc[r * COLS : r * COLS + cols]
-        correct_row(row, za, sums, none, np.int32(0), k)
-        constant = np.int32(zb * np.int32(np.int32(k) * za - row_sums[r0 + r]))
-        for j in range(cols):
-            row[j] += constant
+            col_ints[j] = 0
+        for i in range(k):
+            row, base = span(b, i * rs, cols), (i // 4) * COLS * 4 + i % 4
+            for j in range(cols):
+                value = np.uint8(row[j] ^ flip)
+                panel[base + j * 4] = value
+                col_ints[j] += np.int32(np.int8(value))
+        return
+    for j in range(cols):
+        column, total = onward(b, j * cs), np.int32(0)
+        for i in range(k):
+            value = np.uint8(column[i * rs] ^ flip)
+            panel[(i // 4) * COLS * 4 + j * 4 + i % 4] = value
+            total += np.int32(np.int8(value))
+        col_ints[j] = total
 
 
 @block
-def _parts(scratch: Any, m: Any, k: Any) -> Any:
-    """Scratch: table, int32 tile, float tile, packed left, its sums, packed right panel, its sums."""
+def _products(
+    a: Any, a_offsets: Any, b: Any, b_offsets: Any, out: Any, q: Any, scratch: Any, shape: Any, scale: Any, a_zero: Any, b_zero: Any, a_signed: Any,
+    b_signed: Any, code: Any, alpha: Any, beta: Any, quantize: Any, out_scale: Any, out_zero: Any, out_signed: Any,
+) -> None:  # fmt: skip
+    """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
+    m, n, k = shape[0], shape[1], shape[2]
     groups = (k + 3) // 4
-    table, acc, tile, rest = split_scratch(scratch, groups)
     width = groups * 4
-    row_sums = rest[: m * 4].view(np.int32)
-    sums = rest[m * 4 : m * 4 + COLS * 4].view(np.int32)
-    left = rest[m * 4 + COLS * 4 : m * 4 + COLS * 4 + m * width]
-    panel = rest[m * 4 + COLS * 4 + m * width : m * 4 + COLS * 4 + m * width + COLS * width]
-    return table, acc, tile, left, row_sums, panel, sums
+    table, rest = depth_table(scratch, groups)
+    row_ints, row_floats, col_ints, col_floats, tile, spare, rest = split_terms(rest, m)
+    left, panel = span(rest, 0, m * width), span(rest, m * width, COLS * width)
+    a_flip, b_flip = np.uint8(128 if a_signed else 0), np.uint8(0 if b_signed else 128)
+    za, zb = np.int32(a_zero + (128 if a_signed else 0)), np.int32(b_zero - (0 if b_signed else 128))
+    for j in range(COLS):
+        col_ints[COLS + j], col_floats[j], col_floats[COLS + j] = zb, np.float32(1.0), np.float32(0.0)
+    lo, hi, clamps = clamp_of(code, alpha, beta)
+    for item in range(a_offsets.shape[0]):
+        _pack_left(onward(a, a_offsets[item]), shape[3], shape[4], m, k, width, a_flip, left, za, scale, row_ints, row_floats)
+        for c0 in range(0, n, COLS):
+            cols = min(COLS, n - c0)
+            _pack_right(onward(b, b_offsets[item] + c0 * shape[6]), shape[5], shape[6], k, cols, b_flip, panel, col_ints)
+            for r0 in range(0, m, ROWS):
+                rows = min(ROWS, m - r0)
+                ints, floats = ptr(row_ints, 2 * r0), ptr(row_floats, 2 * r0)
+                _TILE_CALL(
+                    ptr(left, r0 * width), width, panel, table, groups, tile, COLS, ints, floats, col_ints, col_floats, HAS_T, lo, hi, rows, cols
+                )  # fmt: skip
+                if not clamps:
+                    activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
+                at = (item * m + r0) * n + c0
+                store_tile(ptr(tile, 0), ptr(out, at), ptr(q, at), n, rows, 0, cols, quantize, out_scale, out_zero, out_signed, spare)
 
 
-@kernel(needs=(tile_u8s8, ACTIVATE), fast=_EXACT)
+_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
+
+
+@kernel(needs=_NEEDS, fast=_EXACT)
 def matmul_i8_f32(
     a: InU8,
     a_offsets: InI64,
@@ -136,29 +146,14 @@ def matmul_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    m, n, k = shape[0], shape[1], shape[2]
-    table, acc, _, left, row_sums, panel, sums = _parts(scratch, m, k)
-    width = table.shape[0] * 4
-    a_flip, b_flip = np.uint8(128 if a_signed else 0), np.uint8(0 if b_signed else 128)
-    za, zb = np.int32(a_zero + (128 if a_signed else 0)), np.int32(b_zero - (0 if b_signed else 128))
-    for item in range(a_offsets.shape[0]):
-        _pack_left(a[a_offsets[item] :], shape[3], shape[4], m, k, width, a_flip, left, row_sums)
-        for c0 in range(0, n, COLS):
-            cols = min(COLS, n - c0)
-            _pack_right(b[b_offsets[item] + c0 * shape[6] :], shape[5], shape[6], k, cols, b_flip, panel, sums)
-            for r0 in range(0, m, ROWS):
-                rows = min(ROWS, m - r0)
-                _product_rows(left, width, panel, table, acc, r0, rows, cols, za, zb, sums, row_sums, k)
-                for r in range(rows):
-                    target = out[(item * m + r0 + r) * n + c0 : (item * m + r0 + r) * n + c0 + cols]
-                    row = acc[r * COLS : r * COLS + cols]
-                    for j in range(cols):
-                        target[j] = np.float32(row[j]) * scale
-                    if activation != 0:
-                        activate(target, activation, alpha, beta)
+    none = span(scratch, 0, 0)
+    _products(
+        a, a_offsets, b, b_offsets, out, none, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, False,
+        np.float32(1.0), 0, False,
+    )  # fmt: skip
 
 
-@kernel(needs=(tile_u8s8, ACTIVATE), fast=_EXACT)
+@kernel(needs=_NEEDS, fast=_EXACT)
 def matmul_i8_q8(
     a: InU8,
     a_offsets: InI64,
@@ -179,7 +174,7 @@ def matmul_i8_q8(
     out_zero: int,
     out_signed: bool,
 ) -> None:
-    """As :data:`matmul_i8_f32`, then quantized: saturate(round_half_even(value / out_scale) + out_zero).
+    """As :data:`matmul_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
         a: as there.
@@ -201,24 +196,8 @@ def matmul_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    m, n, k = shape[0], shape[1], shape[2]
-    table, acc, tile, left, row_sums, panel, sums = _parts(scratch, m, k)
-    width = table.shape[0] * 4
-    a_flip, b_flip = np.uint8(128 if a_signed else 0), np.uint8(0 if b_signed else 128)
-    za, zb = np.int32(a_zero + (128 if a_signed else 0)), np.int32(b_zero - (0 if b_signed else 128))
-    for item in range(a_offsets.shape[0]):
-        _pack_left(a[a_offsets[item] :], shape[3], shape[4], m, k, width, a_flip, left, row_sums)
-        for c0 in range(0, n, COLS):
-            cols = min(COLS, n - c0)
-            _pack_right(b[b_offsets[item] + c0 * shape[6] :], shape[5], shape[6], k, cols, b_flip, panel, sums)
-            for r0 in range(0, m, ROWS):
-                rows = min(ROWS, m - r0)
-                _product_rows(left, width, panel, table, acc, r0, rows, cols, za, zb, sums, row_sums, k)
-                for r in range(rows):
-                    row, value = acc[r * COLS : r * COLS + cols], tile[:cols]
-                    for j in range(cols):
-                        value[j] = np.float32(row[j]) * scale
-                    if activation != 0:
-                        activate(value, activation, alpha, beta)
-                    to = (item * m + r0 + r) * n + c0
-                    quantize_run(value, out[to : to + cols], out_scale, np.int32(out_zero), out_signed)
+    none = span(scratch, 0, 0).view(np.float32)
+    _products(
+        a, a_offsets, b, b_offsets, none, out, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, True, out_scale,
+        out_zero, out_signed,
+    )  # fmt: skip

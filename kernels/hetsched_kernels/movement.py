@@ -12,6 +12,7 @@ import numpy as np
 from hetsched_kernels import codes as c
 from hetsched_kernels.arrays import InI64, InT, OutT
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.parts import span
 
 _TILE = 16
 _SIZES = ("uint32", "uint8", "uint64", "uint16")
@@ -44,12 +45,12 @@ def _merge(shape: Any, src_strides: Any, dst_strides: Any, merged: Any) -> Any:
 def _copy_run(src: Any, so: Any, ss: Any, dst: Any, do: Any, ds: Any, n: Any) -> None:
     """One dimension."""
     if ss == 1 and ds == 1:
-        source, target = src[so : so + n], dst[do : do + n]
+        source, target = span(src, so, n), span(dst, do, n)
         for i in range(n):
             target[i] = source[i]
     elif ss == 0 and ds == 1:
         value = src[so]
-        target = dst[do : do + n]
+        target = span(dst, do, n)
         for i in range(n):
             target[i] = value
     else:
@@ -120,7 +121,7 @@ def copy_strided(src: InT, src_offset: int, src_strides: InI64, dst: OutT, dst_o
 
 @kernel(T=_SIZES)
 def fill(dst: OutT, value: InT) -> None:
-    """dst[:] = value[0]."""
+    """Set every element to value[0]."""
     v = value[0]
     for i in range(dst.shape[0]):
         dst[i] = v

@@ -8,6 +8,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import InF32, OutF32
 from hetsched_kernels.compilation import REORDER, block, kernel
+from hetsched_kernels.parts import span
 from hetsched_kernels.softmax import row_sum
 
 _ONE = np.float32(1.0)
@@ -45,7 +46,7 @@ def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, 
         epsilon: added to the variance.
     """
     for r in range(rows):
-        source, row = x[r * cols : (r + 1) * cols], out[r * cols : (r + 1) * cols]
+        source, row = span(x, r * cols, cols), span(out, r * cols, cols)
         mean, factor = _moments(source, epsilon)
         if bias.shape[0] > 0:
             for i in range(cols):
@@ -59,7 +60,7 @@ def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, 
 def rms_norm_f32(x: InF32, scale: InF32, out: OutF32, rows: int, cols: int, epsilon: float) -> None:
     """Compute out = x / sqrt(mean(x²) + epsilon) · scale over the last axis; arguments as :data:`layer_norm_f32`."""
     for r in range(rows):
-        source, row = x[r * cols : (r + 1) * cols], out[r * cols : (r + 1) * cols]
+        source, row = span(x, r * cols, cols), span(out, r * cols, cols)
         factor = _ONE / np.sqrt(np.float32(_squares(source, np.float32(0.0)) / np.float32(cols)) + epsilon)
         for i in range(cols):
             row[i] = source[i] * factor * scale[i]
@@ -88,7 +89,7 @@ def batch_norm_f32(
             factor = scale[ch] / np.sqrt(variance[ch] + epsilon)
             shift = bias[ch] - mean[ch] * factor
             base = (o * channels + ch) * inner
-            source, row = x[base : base + inner], out[base : base + inner]
+            source, row = span(x, base, inner), span(out, base, inner)
             for i in range(inner):
                 row[i] = source[i] * factor + shift
 
@@ -102,7 +103,7 @@ def instance_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, outer: i
     for o in range(outer):
         for ch in range(channels):
             base = (o * channels + ch) * inner
-            source, row = x[base : base + inner], out[base : base + inner]
+            source, row = span(x, base, inner), span(out, base, inner)
             mean, factor = _moments(source, epsilon)
             a, b = factor * scale[ch], bias[ch]
             for i in range(inner):

@@ -9,6 +9,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.parts import onward, span
 from hetsched_kernels.spans import valid_range
 
 _ZERO = np.float32(0.0)
@@ -76,7 +77,7 @@ def max_pool_f32(x: InF32, out: OutF32, geometry: InI64) -> None:
     g = geometry
     h, w, oh, ow = g[2], g[3], g[4], g[5]
     for plane in range(g[0] * g[1]):
-        source = x[plane * h * w : (plane + 1) * h * w]
+        source = span(x, plane * h * w, h * w)
         for oy in range(oh):
             base = (plane * oh + oy) * ow
             for i in range(ow):
@@ -88,7 +89,7 @@ def max_pool_f32(x: InF32, out: OutF32, geometry: InI64) -> None:
                 for kx in range(g[7]):
                     shift = kx * g[15] - g[11]
                     low, high = valid_range(w, ow, g[9], shift)
-                    _max_row(out[base + low : base + high], source[iy * w + low * g[9] + shift :], g[9])
+                    _max_row(span(out, base + low, high - low), onward(source, iy * w + low * g[9] + shift), g[9])
 
 
 @kernel
@@ -130,7 +131,7 @@ def average_pool_f32(x: InF32, out: OutF32, geometry: InI64, include_pad: bool) 
     g = geometry
     h, w, oh, ow = g[2], g[3], g[4], g[5]
     for plane in range(g[0] * g[1]):
-        source = x[plane * h * w : (plane + 1) * h * w]
+        source = span(x, plane * h * w, h * w)
         for oy in range(oh):
             base = (plane * oh + oy) * ow
             for i in range(ow):
@@ -143,7 +144,7 @@ def average_pool_f32(x: InF32, out: OutF32, geometry: InI64, include_pad: bool) 
                 for kx in range(g[7]):
                     shift = kx * g[15] - g[11]
                     low, high = valid_range(w, ow, g[9], shift)
-                    _add_row(out[base + low : base + high], source[iy * w + low * g[9] + shift :], g[9])
+                    _add_row(span(out, base + low, high - low), onward(source, iy * w + low * g[9] + shift), g[9])
             for i in range(ow):
                 cols = _count(i * g[9] - g[11], g[7], g[15], w, g[11], g[13], include_pad)
                 out[base + i] = out[base + i] / np.float32(max(rows * cols, 1))

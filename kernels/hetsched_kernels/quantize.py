@@ -13,6 +13,7 @@ import numpy as np
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InI32, InT, OutF32, OutI32, OutU8
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.parts import span
 from hetsched_kernels.softmax import row_max, row_min
 
 _MAGIC = np.float32(12582912.0)
@@ -54,7 +55,7 @@ def quantize_linear(
         for ch in range(channels):
             base = (o * channels + ch) * inner
             zero = zero_points[ch] if zero_points.shape[0] > 0 else np.int32(0)
-            quantize_run(x[base : base + inner], out[base : base + inner], scales[ch], zero, signed)
+            quantize_run(span(x, base, inner), span(out, base, inner), scales[ch], zero, signed)
 
 
 @kernel(T=("int8", "uint8", "int32", "int16", "uint16"), fast=_EXACT)
@@ -65,7 +66,7 @@ def dequantize_linear(x: InT, out: OutF32, scales: InF32, zero_points: InI32, ou
             base = (o * channels + ch) * inner
             zero = zero_points[ch] if zero_points.shape[0] > 0 else np.int32(0)
             scale = scales[ch]
-            source, target = x[base : base + inner], out[base : base + inner]
+            source, target = span(x, base, inner), span(out, base, inner)
             for i in range(inner):
                 target[i] = np.float32(np.int32(np.int32(source[i]) - zero)) * scale
 
@@ -107,7 +108,7 @@ def quantize_rows(
         signed: the result is int8.
     """
     for r in range(rows):
-        source = x[r * cols : (r + 1) * cols]
+        source = span(x, r * cols, cols)
         scale, zero = row_parameters(source, symmetric, signed)
         scales[r], zero_points[r] = scale, zero
-        quantize_run(source, out[r * cols : (r + 1) * cols], scale, zero, signed)
+        quantize_run(source, span(out, r * cols, cols), scale, zero, signed)

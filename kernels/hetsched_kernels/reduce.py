@@ -12,6 +12,7 @@ from hetsched_kernels import codes as c
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InT, OutF32, OutT
 from hetsched_kernels.compilation import REORDER, block, kernel
+from hetsched_kernels.parts import span
 from hetsched_kernels.softmax import row_max, row_min, row_sum
 
 _ZERO = np.float32(0.0)
@@ -152,7 +153,7 @@ def _columns(x: Any, row: Any, code: Any, base: Any, axis: Any, inner: Any) -> N
     for i in range(inner):
         row[i] = first
     for a in range(axis):
-        _accumulate(row, x[base + a * inner : base + (a + 1) * inner], code)
+        _accumulate(row, span(x, base + a * inner, inner), code)
     if code == c.MEAN:
         factor = np.float32(axis)
         for i in range(inner):
@@ -177,9 +178,9 @@ def reduce_f32(x: InF32, out: OutF32, code: int, outer: int, axis: int, inner: i
     for o in range(outer):
         base = o * axis * inner
         if inner == 1 and axis > 0:
-            out[o] = _reduce_row(x[base : base + axis], code)
+            out[o] = _reduce_row(span(x, base, axis), code)
         else:
-            _columns(x, out[o * inner : (o + 1) * inner], code, base, axis, inner)
+            _columns(x, span(out, o * inner, inner), code, base, axis, inner)
 
 
 @kernel(T=("int64", "int32"))

@@ -9,6 +9,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import Array, InF32, InI64, InT, OutF32, OutT
 from hetsched_kernels.compilation import kernel
+from hetsched_kernels.parts import span
 
 
 @dataclass(frozen=True)
@@ -142,19 +143,19 @@ def resize_f32(
         ow: output width.
     """
     y_taps, x_taps = y_index.shape[0] // max(oh, 1), x_index.shape[0] // max(ow, 1)
-    row = scratch[:w]
+    row = span(scratch, 0, w)
     for o in range(outer):
         for oy in range(oh):
             for t in range(y_taps):
                 at = (o * h + y_index[oy * y_taps + t]) * w
-                source, factor = x[at : at + w], y_weight[oy * y_taps + t]
+                source, factor = span(x, at, w), y_weight[oy * y_taps + t]
                 if t == 0:
                     for i in range(w):
                         row[i] = source[i] * factor
                 else:
                     for i in range(w):
                         row[i] += source[i] * factor
-            target = out[(o * oh + oy) * ow : (o * oh + oy + 1) * ow]
+            target = span(out, (o * oh + oy) * ow, ow)
             if x_taps == 2:
                 for i in range(ow):
                     target[i] = row[x_index[2 * i]] * x_weight[2 * i] + row[x_index[2 * i + 1]] * x_weight[2 * i + 1]
@@ -173,7 +174,7 @@ def resize_nearest(x: InT, out: OutT, y_index: InI64, x_index: InI64, outer: int
         for oy in range(oh):
             at, to = (o * h + y_index[oy]) * w, (o * oh + oy) * ow
             if oy > 0 and y_index[oy] == y_index[oy - 1]:
-                target, source = out[to : to + ow], out[to - ow : to]
+                target, source = span(out, to, ow), span(out, to - ow, ow)
                 for i in range(ow):
                     target[i] = source[i]
             else:

@@ -9,6 +9,7 @@ import numpy as np
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InI64, OutF32
 from hetsched_kernels.compilation import REORDER, block, kernel
+from hetsched_kernels.parts import span
 
 _ONE = np.float32(1.0)
 _FAST_MAX = REORDER | {"nnan"}
@@ -74,14 +75,14 @@ def softmax_f32(x: InF32, mask: InF32, out: OutF32, rows: int, cols: int, scale:
             along the row (1, or 0 where one value serves the whole row). :func:`mask_plan` makes it.
     """
     for r in range(rows):
-        row, source = out[r * cols : (r + 1) * cols], x[r * cols : (r + 1) * cols]
+        row, source = span(out, r * cols, cols), span(x, r * cols, cols)
         if mask_rows.shape[0] == 0:
             for i in range(cols):
                 row[i] = source[i] * scale
         else:
             start, stride = mask_rows[r], mask_rows[rows]
             if stride == 1:
-                part = mask[start : start + cols]
+                part = span(mask, start, cols)
                 for i in range(cols):
                     row[i] = source[i] * scale + part[i]
             else:
@@ -104,19 +105,19 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
         inner: product of the dimensions after it.
         scale: factor.
     """
-    largest, total = scratch[:inner], scratch[inner : 2 * inner]
+    largest, total = span(scratch, 0, inner), span(scratch, inner, inner)
     for o in range(outer):
         base = o * axis * inner
         for i in range(inner):
             largest[i] = np.float32(-np.inf)
             total[i] = np.float32(0.0)
         for a in range(axis):
-            source = x[base + a * inner : base + (a + 1) * inner]
+            source = span(x, base + a * inner, inner)
             for i in range(inner):
                 v = source[i] * scale
                 largest[i] = v if v > largest[i] else largest[i]
         for a in range(axis):
-            row, source = out[base + a * inner : base + (a + 1) * inner], x[base + a * inner : base + (a + 1) * inner]
+            row, source = span(out, base + a * inner, inner), span(x, base + a * inner, inner)
             for i in range(inner):
                 row[i] = f.exp(source[i] * scale - largest[i])
             for i in range(inner):
@@ -124,7 +125,7 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
         for i in range(inner):
             total[i] = _ONE / total[i]
         for a in range(axis):
-            row = out[base + a * inner : base + (a + 1) * inner]
+            row = span(out, base + a * inner, inner)
             for i in range(inner):
                 row[i] = row[i] * total[i]
 
@@ -133,7 +134,7 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
 def log_softmax_f32(x: InF32, out: OutF32, rows: int, cols: int) -> None:
     """Compute out = log(softmax(x)) over the last axis of [rows, cols]."""
     for r in range(rows):
-        row, source = out[r * cols : (r + 1) * cols], x[r * cols : (r + 1) * cols]
+        row, source = span(out, r * cols, cols), span(x, r * cols, cols)
         largest = row_max(source)
         total = np.float32(0.0)
         for i in range(cols):

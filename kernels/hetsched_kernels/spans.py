@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetsched_kernels.compilation import block
+from hetsched_kernels.parts import onward, span
 
 
 @block
@@ -22,7 +23,7 @@ def spread_row(target: Any, source: Any, shift: Any, stride: Any, fill: Any) -> 
     low, high = valid_range(source.shape[0], n, stride, shift)
     for i in range(low):
         target[i] = fill
-    inside, values = target[low:high], source[low * stride + shift :]
+    inside, values = span(target, low, high - low), onward(source, low * stride + shift)
     if stride == 1:
         for i in range(high - low):
             inside[i] = values[i]

@@ -14,6 +14,7 @@ from numba import types
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, I64P, alloca_once, carray, for_range, intrinsic
+from hetsched_kernels.parts import span
 from hetsched_kernels.tile import COLS, LANES, VECTORS, heights
 
 NO_BIAS, ROW_BIAS, COL_BIAS = 0, 1, 2
@@ -166,7 +167,7 @@ def tile_f32(
     _tile(a, rs, ks, b, table, depth, spare, COLS, bias, mode, lo, hi, rows, cols)
     target, source = carray(c, ((rows - 1) * ldc + cols,)), carray(spare, (rows * COLS,))
     for m in range(rows):
-        to, part = target[m * ldc : m * ldc + cols], source[m * COLS : m * COLS + cols]
+        to, part = span(target, m * ldc, cols), span(source, m * COLS, cols)
         for n in range(cols):
             to[n] = part[n]
 

@@ -35,6 +35,11 @@ def constant(kind: Any, value: float) -> Any:
     return ir.Constant(kind, [value] * kind.count)
 
 
+def lanes(order: Sequence[int]) -> Any:
+    """The mask of a shuffle."""
+    return ir.Constant(vector(I32, len(order)), list(order))
+
+
 def load(builder: Any, pointer: Any, kind: Any, align: int) -> Any:
     """Load a value of type ``kind``; unaligned unless ``align`` says more (wrong alignment faults)."""
     return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=align)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetsched.costs import CostTable, Domain, Queue, Refusal
-from hetsched.graph import Csr
+from hetsched.graph import Csr, DType, Graph, Op, Role, Tensor
 from hetsched.partition.timing import Costs, figures
 
 KINDS = ("cpu", "gpu", "npu", "cpu")
@@ -93,6 +93,37 @@ def make_table(
 def random_table() -> Callable[..., CostTable]:
     """``random_table(seed, n=..., ...)`` -> a random cost table."""
     return make_table
+
+
+def make_graph(table: CostTable) -> Graph:
+    """A graph with the table's ops: one-byte elements, no constants, one user node ``n<i>/<type>`` per op."""
+    results = {table.tensor_names[t] for t in table.graph_outputs.tolist()}
+
+    def tensor(t: int) -> Tensor:
+        name, producer = table.tensor_names[t], int(table.tensor_producer[t])
+        role = Role.INPUT if producer < 0 else Role.OUTPUT if name in results else Role.ACTIVATION
+        return Tensor(name, (int(table.tensor_bytes[t, 0]),), DType.U8, role)
+
+    names = table.tensor_names
+    ops = tuple(
+        Op(
+            op,
+            "Conv",
+            tuple(names[t] for t in table.op_inputs.row(i)),
+            tuple(names[t] for t in table.op_outputs.row(i)),
+            origin=(f"n{i}/Conv",),
+        )
+        for i, op in enumerate(table.op_names)
+    )
+    inputs = tuple(names[t] for t, p in enumerate(table.tensor_producer.tolist()) if p < 0)
+    outputs = tuple(names[t] for t in table.graph_outputs.tolist())
+    return Graph("random", {n: tensor(t) for t, n in enumerate(names)}, ops, inputs, outputs)
+
+
+@pytest.fixture(scope="session")
+def graph_of() -> Callable[[CostTable], Graph]:
+    """``graph_of(table)`` -> a graph that the table could have been made for."""
+    return make_graph
 
 
 def brute_force(c: Costs) -> dict[str, float]:

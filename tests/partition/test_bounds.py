@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.partition.bounds import area_bound, chain_bound, lower_bound
+from hetsched.partition.chain import Chain
+from hetsched.partition.problem import Budget
+from hetsched.partition.relaxation import tighten
 from hetsched.partition.relaxed import Relaxed, simplified
-from hetsched.partition.timing import Costs, figures
+from hetsched.partition.timing import Costs
 
 
 @settings(max_examples=150, deadline=None)
@@ -42,6 +45,27 @@ def test_blocks_hold_every_op_once_between_comparable_cuts(random_table):
         assert sorted([v for b in blocks for v in b.inner] + cuts) == list(range(14))
 
 
-def test_a_wide_graph_is_bounded_by_its_work(random_table):
-    c = Costs(random_table(5, 30, 3, density=0.0, crossing_us=1))
-    assert area_bound(c) > 0.3 * min(figures(c, range(30), [r[0] for r in c.alts]).latency_s, 1.0)
+def test_area_bound_shares_the_work_out(random_table):
+    for seed in range(10):
+        c = Costs(random_table(seed, 30, 3, density=0.0, crossing_us=1))
+        least = sum(min(c.time[a] for a in row) for row in c.alts)
+        assert least / 3 * 0.999 <= area_bound(c) <= least
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_block_relaxations_are_below_the_optimum(random_table, optimum, seed):
+    c = Costs(random_table(seed, 5 + seed % 2, 2 + (seed % 4 == 0), precisions=1, crossing_us=(10, 60, 200)[seed % 3], density=0.5))
+    best = optimum(c)["latency"]
+    bound = tighten(c, best * 1.5, float("inf"), Budget(wall_limit_s=1e9), 20.0)
+    assert chain_bound(c) <= bound * (1 + 1e-9)
+    assert bound <= best * (1 + 1e-9)
+
+
+def test_leaving_ops_out_keeps_the_bound_valid(random_table, optimum):
+    dropped = 0
+    for seed in range(60):
+        c = Costs(random_table(seed, 5, 2, precisions=1, density=0.4, crossing_us=(3, 100)[seed % 2]))
+        relaxed = simplified(c, 0.5)
+        dropped += c.n - len(relaxed.ops)
+        assert Chain(relaxed).bound()[0] <= optimum(c)["latency"] * (1 + 1e-9)
+    assert dropped > 30

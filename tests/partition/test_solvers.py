@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def check(problem: Problem, s: Solution) -> None:
     assert all(cause and "\n" not in cause for cause in s.causes)
     for q in range(len(table.queues)):
         own = [x for x in timed.segments if x.queue == q]
-        assert all(timed.end_s[a.index] <= timed.start_s[b.index] + 1e-15 for a, b in zip(own, own[1:], strict=False))
+        assert all(timed.end_s[a.index] <= timed.start_s[b.index] + 1e-15 for a, b in itertools.pairwise(own))
     for x in timed.segments:
         for p in x.feeds_from:
             sync = table.sync_s[timed.segments[p].queue, x.queue]

@@ -220,6 +220,8 @@ def test_the_null_delegate_takes_the_predicted_time(chain: Any, plan_by_hand: Ha
         compile_plan(graph, plan, soc="snapdragon-8-gen-3")
     with pytest.raises(PlanError, match="'qnn'"):
         compile_plan(graph, plan)
+    with pytest.raises(PlanError, match="'npu', which is not a CPU"):
+        compile_plan(graph, plan_by_hand(graph, lambda i: "npu"))
     with compile_plan(graph, plan, soc="snapdragon-8-gen-3", delegate="null") as executable:
         result = executable.run(X)
     assert all(s.end_s - s.start_s >= 0.0039 for s in result.trace.spans if s.kind == "op")

@@ -37,12 +37,12 @@ class NullDelegate:
         return None
 
     def compile(self, job: SegmentJob) -> _NullSegment:
-        """Note the predicted time and the outputs of each op."""
+        """Note the predicted time and those outputs of each op that have a buffer."""
         return _NullSegment(
             tuple(op.name for op in job.ops),
             job.segment.launch_s + job.segment.transfer_s,
             tuple(job.predicted_s[op.name] for op in job.ops),
-            tuple(tuple(job.buffers[o] for o in op.outputs if o) for op in job.ops),
+            tuple(tuple(job.buffers[o] for o in op.outputs if o in job.buffers) for op in job.ops),
         )
 
     def submit(self, compiled: _NullSegment, ticket: Ticket) -> None:

@@ -1,0 +1,124 @@
+"""Plans, baselines, explanations and differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched.errors import InfeasibleError, OptionError, PlanError
+from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
+from hetsched.partition import Problem, baselines, build_plan, diff, explain, solve
+from hetsched.partition.memory import weight_bytes
+from hetsched.plan import Plan
+from hetsched.segments import schedule
+
+
+@pytest.fixture
+def made(random_table, graph_of):
+    table = random_table(11, 12, crossing_us=40)
+    graph = graph_of(table)
+    problem = Problem.of(graph, table)
+    solution = solve(problem, "auto", time_limit_s=1)
+    return graph, problem, solution, build_plan(graph, problem, solution, baselines(problem))
+
+
+def test_the_plan_says_what_the_segment_rule_says(made):
+    graph, problem, solution, plan = made
+    timed = schedule(problem.table, solution.order, solution.alternative)
+    assert plan.prediction.latency_s == timed.latency_s
+    assert plan.prediction.latency_interval_s == (timed.latency_s * 0.6, timed.latency_s * 1.6)
+    assert [s.ops for s in plan.segments] == [tuple(graph.ops[i].name for i in s.ops) for s in timed.segments]
+    assert [(s.start_s, s.end_s) for s in plan.segments] == list(zip(timed.start_s, timed.end_s, strict=True))
+    assert plan.order == tuple(graph.ops[i].name for i in solution.order)
+    assert [p.op for p in plan.placements] == [op.name for op in graph.ops]
+    assert plan.prediction.peak_memory_bytes == plan.arena_bytes + plan.prediction.weight_bytes
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_every_alternative_is_timed_for_the_whole_plan(made):
+    _, problem, solution, plan = made
+    table = problem.table
+    for i, p in enumerate(plan.placements):
+        for a, choice in zip(table.alternatives(i), p.alternatives, strict=True):
+            moved = [*solution.alternative[:i], a, *solution.alternative[i + 1 :]]
+            assert choice.plan_latency_s == pytest.approx(schedule(table, solution.order, moved).latency_s, rel=1e-12)
+            assert choice.seconds == table.time_s[a]
+
+
+def test_baselines_have_figures_or_a_reason(random_table, graph_of):
+    table = random_table(2, 8, support=0.5)
+    found = {b.solver: b for b in baselines(Problem.of(graph_of(table), table))}
+    assert list(found) == ["single:cpu0", "single:gpu1", "single:npu2", "vendor", "rules", "heft"]
+    assert found["single:cpu0"].segments == 1 and found["single:cpu0"].latency_s > 0
+    assert found["single:npu2"].latency_s is None and "cannot run on npu2: not in its operator table" in found["single:npu2"].reason
+
+
+def test_explain_speaks_of_the_users_nodes(made):
+    _, problem, _, plan = made
+    by_name, by_origin = explain(plan, "op4"), explain(plan, "n4/Conv", problem.table)
+    assert by_name == by_origin
+    assert by_name.lines()[0].startswith(f"op4 (Conv, made from n4/Conv) runs on {plan.placements[4].queue}")
+    assert sum("(chosen)" in row[0] for row in by_name.rows()) == 1
+    assert len(by_name.rows()) == len(problem.table.alternatives(4)) and all(len(row) == 5 for row in by_name.rows())
+    assert all(" f32: not in its operator table" in r for r in by_name.refusals)
+    with pytest.raises(OptionError, match="no op or node 'n4/Conf': did you mean n4/Conv"):
+        explain(plan, "n4/Conf")
+
+
+def test_explain_times_alternatives_that_the_plan_left_out(made):
+    _, problem, _, plan = made
+    bare = [
+        p.model_copy(update={"alternatives": tuple(a.model_copy(update={"plan_latency_s": None}) for a in p.alternatives)})
+        for p in plan.placements
+    ]
+    thin = plan.model_copy(update={"placements": tuple(bare)})
+    assert explain(thin, "op7").alternatives[0].plan_latency_s is None
+    assert explain(thin, "op7", problem.table).alternatives == explain(plan, "op7").alternatives
+
+
+def test_diff_names_what_moved(made):
+    graph, problem, _, plan = made
+    other = build_plan(graph, problem, solve(problem, "single:cpu0"))
+    change = diff(plan, other)
+    assert {m.op for m in change.moves} == {
+        p.op for p, q in zip(plan.placements, other.placements, strict=True) if (p.queue, p.precision) != (q.queue, q.precision)
+    }
+    assert change.latency_s == (plan.prediction.latency_s, other.prediction.latency_s)
+    assert not change.same and len(change.lines()) == 1 + len(change.moves)
+    assert diff(plan, plan).same and "same place" in diff(plan, plan).lines()[1]
+
+
+def test_a_memory_limit_finds_a_thriftier_plan_or_says_how_much_is_missing(made):
+    graph, problem, solution, plan = made
+    need = plan.prediction.peak_memory_bytes
+    assert build_plan(graph, replace(problem, memory_limit_bytes=need), solution).arena_bytes == plan.arena_bytes
+    tight = build_plan(graph, replace(problem, memory_limit_bytes=need - 1), solution)
+    assert tight.prediction.peak_memory_bytes < need
+    assert "more than the limit" in tight.notes[-1]
+    assert tight.bound_s <= tight.prediction.latency_s
+    with pytest.raises(InfeasibleError, match=rf"fits into 64 bytes: the fastest needs {need}, the thriftiest \d+ bytes"):
+        build_plan(graph, replace(problem, memory_limit_bytes=64), solution)
+
+
+def test_a_table_of_another_graph_is_refused(made, random_table, graph_of):
+    _, problem, solution, _ = made
+    with pytest.raises(PlanError, match="another graph"):
+        build_plan(graph_of(random_table(1, 5)), problem, solution)
+
+
+def test_a_weight_that_two_processors_need_counts_twice(random_table):
+    table = random_table(3, 2, 3, precisions=3, density=0.0, support=1.0)
+    weight = Tensor("w", (8, 16), DType.F32, Role.WEIGHT, data=WeightRef(array=np.zeros((8, 16), np.float32)))
+    tensors = {"w": weight, **{n: Tensor(n, (4,), DType.F32) for n in ("x", "y", "z")}}
+    graph = Graph("shared", tensors, (Op("op0", "MatMul", ("x", "w"), ("y",)), Op("op1", "MatMul", ("x", "w"), ("z",))), ("x",), ("y", "z"))
+
+    def choose(queue: int, precision: str) -> list[int]:
+        return [a for i in range(2) for a in table.alternatives(i) if table.alt_queue[a] == queue and table.alt_precision[a] == precision]
+
+    float_cpu, half_npu, bytes_npu = choose(0, "f32"), choose(2, "f16"), choose(2, "w8a8")
+    assert weight_bytes(graph, table, float_cpu) == 512
+    assert weight_bytes(graph, table, half_npu) == 256
+    assert weight_bytes(graph, table, [float_cpu[0], half_npu[1]]) == 512 + 256
+    assert weight_bytes(graph, table, bytes_npu) == 128
