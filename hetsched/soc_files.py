@@ -1,4 +1,4 @@
-"""Where SoC files are, and how one is read: an id or a path in, a validated :class:`~hetsched.soc.SoC` out.
+"""Where SoC files are, and how one is read: an id or a path in, a validated :class:`~hetsched.socs.SoC` out.
 
 SoC files ship inside the wheel as ``hetsched/soc_specs``; in a checkout they lie beside the package in ``soc_specs/``.
 Both are looked at on every call (nothing is cached), so an edit in a checkout is seen at once. Only the wanted file is
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hetsched.errors import SoCError
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 
 #: A SoC file is a few kilobytes; anything beyond this is refused unread.
 MAX_FILE_BYTES = 1 << 20

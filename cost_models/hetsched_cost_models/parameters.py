@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hetsched.soc import Processor
+from hetsched.socs import Processor
 from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
 
 _FILE = Path(__file__).parent / "parameters.yaml"

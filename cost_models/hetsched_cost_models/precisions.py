@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hetsched.errors import OptionError
 from hetsched.graph import DType, Graph, Op, Tensor
-from hetsched.soc import Processor
+from hetsched.socs import Processor
 from hetsched_cost_models.operators import MATRIX
 from hetsched_cost_models.support import SupportTable
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.soc import Cluster, Processor, SoC
+from hetsched.socs import Cluster, Processor, SoC
 from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import Family, class_shares, family_of, vector_factors
 from hetsched_cost_models.work import FloatArray, Work

@@ -11,7 +11,7 @@ import numpy as np
 from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
 from hetsched.errors import OptionError
 from hetsched.graph import Csr, Graph
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched_cost_models.parameters import known_runtimes, support_table_name
 from hetsched_cost_models.precisions import check_precision, is_quantized_model, offer
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline

@@ -14,7 +14,7 @@ import numpy as np
 
 from hetsched.costs import Domain, FloatArray, Queue
 from hetsched.graph import Graph
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched_cost_models.roofline import Rates
 
 

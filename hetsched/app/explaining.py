@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
-from hetsched.plan import Deployment
+from hetsched.plans import Deployment
 
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hetsched.graph import Graph
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 
 
 def load(model: str | Path, dims: Mapping[str, int] | None = None) -> Graph:

@@ -17,8 +17,8 @@ from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.files import write_atomically
 from hetsched.graph import Graph
-from hetsched.plan import Deployment, Entry, Header, ModelRef, Plan, SoCRef
-from hetsched.soc import SoC
+from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, SoCRef
+from hetsched.socs import SoC
 
 Objective = Literal["latency", "energy", "edp", "period"]
 PRECISIONS = ("auto", "float", "w8a8", "w8a16", "w4a16", "w4a8")
@@ -114,7 +114,7 @@ def plan(
 
     Args:
         model: a model file, or a graph from :func:`hetsched.load`.
-        soc: a SoC id, a YAML file, ``host``, or a :class:`~hetsched.soc.SoC`.
+        soc: a SoC id, a YAML file, ``host``, or a :class:`~hetsched.socs.SoC`.
         objective: what to minimise.
         precision: ``auto`` keeps float models float and integer models integer; ``float``; or an integer precision.
         runtime: the vendor runtime whose operator support and overheads are assumed.

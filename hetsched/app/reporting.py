@@ -14,7 +14,7 @@ from hetsched.errors import OptionError
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
-    from hetsched.report import ReportItem
+    from hetsched.reports import ReportItem
     from hetsched.runtime import CheckReport
 
 Item: TypeAlias = str | Path | Planned | Simulated | Ran | Trace
@@ -32,7 +32,7 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
         PlanError: a plan file is malformed.
         TraceError: a trace file cannot be read.
     """
-    from hetsched.report import ComparisonItem, PlanItem, render
+    from hetsched.reports import ComparisonItem, PlanItem, render
 
     given = [items] if isinstance(items, (str, Path, Planned, Simulated, Ran, Trace)) else list(items)
     if not given:
@@ -47,7 +47,7 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
 
 
 def _parts(item: Item) -> list[ReportItem]:
-    from hetsched.report import CheckItem, TraceItem
+    from hetsched.reports import CheckItem, TraceItem
 
     if isinstance(item, Planned):
         return [_plan_item(item)]
@@ -72,13 +72,13 @@ def _check_rows(check: CheckReport) -> list[dict[str, Any]]:
 
 
 def _plan_item(planned: Planned) -> ReportItem:
-    from hetsched.report import PlanItem
+    from hetsched.reports import PlanItem
 
     return PlanItem(planned.deployment, planned.graph, planned.soc)
 
 
 def _from_file(path: Path) -> ReportItem:
-    from hetsched.report import TraceItem
+    from hetsched.reports import TraceItem
 
     if not path.is_file():
         raise OptionError(f"there is no plan or trace {path}")

@@ -14,7 +14,7 @@ from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planning import Planned, plan
 from hetsched.errors import ModelError, PlanError
 from hetsched.graph import Graph
-from hetsched.plan import Deployment
-from hetsched.soc import SoC
+from hetsched.plans import Deployment
+from hetsched.socs import SoC
 
 
 def is_plan_file(path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.partition.problem import Problem, Solution
-from hetsched.partition.timing import Costs
+from hetsched.partition.timing import Costs, figures, value
 
 
 def duration(seconds: float) -> str:
@@ -23,7 +23,9 @@ def joules(value: float) -> str:
 
 
 def amount(value: float, objective: str) -> str:
-    """A value of an alternative's own cost for a human: seconds, or joules where energy is the objective."""
+    """A difference of the objective for a human, in its unit."""
+    if objective == "edp":
+        return f"{value * 1e9:.3g} nJ s"
     return joules(value) if objective == "energy" else duration(value)
 
 
@@ -31,20 +33,22 @@ def causes_of(problem: Problem, solution: Solution) -> tuple[str, ...]:
     """One sentence per op of a finished placement."""
     c = Costs(problem.table)
     keep = problem.keep.tolist()
-    return tuple(_Cause(problem, c, keep, solution.alternative).of(op) for op in range(c.n))
+    cause = _Cause(problem, c, keep, solution)
+    return tuple(cause.of(op) for op in range(c.n))
 
 
 class _Cause:
     """The cause of one op's place, given everyone else's."""
 
-    def __init__(self, problem: Problem, c: Costs, keep: Sequence[bool], alternative: Sequence[int]) -> None:
-        self.problem, self.c, self.keep, self.alternative = problem, c, keep, alternative
+    def __init__(self, problem: Problem, c: Costs, keep: Sequence[bool], solution: Solution) -> None:
+        self.problem, self.c, self.keep, self.solution = problem, c, keep, solution
+        self.value = value(problem, figures(c, solution.order, solution.alternative))
         self.own = c.energy if problem.objective == "energy" else c.time
         self.names = [q.name for q in problem.table.queues]
 
     def of(self, op: int) -> str:
         """The sentence for ``op``."""
-        c, here = self.c, self.alternative[op]
+        c, here = self.c, self.solution.alternative[op]
         queue = c.queue[here]
         name = self.names[queue]
         if self.problem.table.op_names[op] in self.problem.forced:
@@ -75,31 +79,18 @@ class _Cause:
         return text
 
     def _kept(self, op: int, here: int, cheapest: int) -> str:
-        """It would be cheaper elsewhere on its own: say what moving it would cost."""
-        c, queue = self.c, self.c.queue[here]
-        target = c.queue[cheapest]
-        saved = self.own[here] - self.own[cheapest]
-        neighbours = [*c.preds[op], *c.succs[op]]
-        same = [v for v in neighbours if c.queue[self.alternative[v]] == queue]
-        name, other = self.names[queue], self.names[target]
-        alone = f"it alone would save {amount(saved, self.problem.objective)} on {other}"
-        if not same:
-            return f"on {name} so that {other} stays free; {alone}"
-        crossings = (1 if any(v in same for v in c.preds[op]) else 0) + (1 if any(v in same for v in c.succs[op]) else 0)
-        price = self._move(op, here, cheapest)
-        word = "two crossings" if crossings == 2 else "a crossing"
-        cost = amount(price, self.problem.objective)
-        return f"kept on {name} with its neighbours: {alone}, but moving it would cost {word} of {cost} in all"
-
-    def _move(self, op: int, here: int, there: int) -> float:
-        """Launches, syncs and transfers on the edges to neighbours that stay behind."""
-        c, joules = self.c, self.problem.objective == "energy"
-        sync, launch, moved = (c.sync_j, c.launch_j, c.transfer_j) if joules else (c.sync, c.launch, c.transfer)
-        queue, target, d, e = c.queue[here], c.queue[there], c.domain[here], c.domain[there]
-        price = 0.0
-        if any(c.queue[self.alternative[v]] == queue for v in c.preds[op]):
-            price += sync[queue][target] + launch[target]
-            price += sum(moved[t][c.source(t, self.alternative)][e] for t in c.inputs[op] if c.source(t, self.alternative) != e)
-        if any(c.queue[self.alternative[v]] == queue for v in c.succs[op]):
-            price += sync[target][queue] + launch[queue] + sum(moved[t][e][d] for t in c.outputs[op])
-        return price
+        """It would be cheaper elsewhere on its own: say what moving it would do to the whole plan."""
+        c, objective = self.c, self.problem.objective
+        name, other = self.names[c.queue[here]], self.names[c.queue[cheapest]]
+        saved = amount(self.own[here] - self.own[cheapest], "energy" if objective == "energy" else "latency")
+        moved = list(self.solution.alternative)
+        moved[op] = cheapest
+        worse = value(self.problem, figures(c, self.solution.order, moved)) - self.value
+        if worse < 0:
+            return f"left on {name} by {self.solution.solver}, although moving it to {other} would improve the plan by {amount(-worse, objective)}"
+        around = [v for v in (*c.preds[op], *c.succs[op]) if c.queue[self.solution.alternative[v]] == c.queue[here]]
+        why = "with its neighbours" if around else f"so that {other} is free for other ops"
+        if worse == float("inf"):
+            return f"kept on {name} {why}: moving it would make more segments than allowed"
+        cost = f"cost the whole plan {amount(worse, objective)}" if worse > 0 else "not improve the whole plan"
+        return f"kept on {name} {why}: it alone would save {saved} on {other}, but moving it would {cost}"

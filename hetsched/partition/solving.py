@@ -91,16 +91,20 @@ def solve(
         chosen = replace(cast(Any, chosen), evaluate=evaluate)
     budget = Budget(time_limit_s, progress, began, time_limit_s * WALL_FACTOR)
     answers: list[Solution] = []
+    bounds: list[float] = []
     refusal: InfeasibleError | None = None
     for keep in selections(problem.table, problem.keep):
         try:
-            answers.append(_solve_on(problem, keep, chosen, budget))
+            small = problem.on(problem.table.restrict(keep))
+            bounds.append(lower_bound(Costs(small.table), problem.objective))
+            answers.append(_solve_on(problem, small, np.flatnonzero(keep).tolist(), chosen, budget))
+            bounds[-1] = max(bounds[-1], answers[-1].bound)
         except InfeasibleError as e:
             refusal = e
     if not answers:
         raise refusal or InfeasibleError("no placement satisfies the constraints")
     best = min(answers, key=lambda s: s.objective)
-    bound = min(s.bound for s in answers) if refusal is None or len(answers) > 0 else 0.0
+    bound = min(*bounds, best.objective)
     causes = best.causes or causes_of(problem, best)
     return replace(best, bound=bound, causes=causes, wall_s=perf_counter() - began, status=_status(best, bound, budget))
 
@@ -141,15 +145,12 @@ def _undominated(table: CostTable, keep: npt.NDArray[np.bool_]) -> npt.NDArray[n
     return keep
 
 
-def _solve_on(problem: Problem, keep: npt.NDArray[np.bool_], solver: Solver, budget: Budget) -> Solution:
-    """Solve on the kept alternatives and translate back to the problem's own."""
-    small = problem.on(problem.table.restrict(keep))
-    original = np.flatnonzero(keep).tolist()
+def _solve_on(problem: Problem, small: Problem, original: list[int], solver: Solver, budget: Budget) -> Solution:
+    """Solve on some of the alternatives (``original`` are their indices) and translate back to the problem's own."""
     answer = solver.solve(small, budget)
     if problem.max_segments is not None:
         count = len(schedule(small.table, answer.order, answer.alternative).segments)
         if count > problem.max_segments:
             raise InfeasibleError(f"{answer.solver} found no plan with at most {problem.max_segments} segments (its best has {count})")
     alternative = tuple(original[a] for a in answer.alternative)
-    bound = min(max(answer.bound, lower_bound(Costs(small.table), problem.objective)), answer.objective)
-    return replace(answer, alternative=alternative, bound=bound, objective=objective_of(problem, answer.order, alternative))
+    return replace(answer, alternative=alternative, objective=objective_of(problem, answer.order, alternative))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hetsched.errors import PlanError
 from hetsched.graph import Graph, Tensor
-from hetsched.plan import Buffer
+from hetsched.plans import Buffer
 
 #: One cache line, and the width of an AVX-512 register.
 ALIGNMENT = 64

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hetsched.errors import CheckError
 from hetsched.graph import Graph, Op, Tensor
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.runtime.comparison import Difference, compare
 from hetsched.runtime.oracle import reference_tensors
 

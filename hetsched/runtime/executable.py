@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError, PlanError
 from hetsched.graph import Graph
-from hetsched.plan import Plan, PlanSegment
+from hetsched.plans import Plan, PlanSegment
 from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
 from hetsched.runtime.delegates import load_delegate
 from hetsched.runtime.delegates.base import Delegate, SegmentJob

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hetsched.plan import Fence
+from hetsched.plans import Fence
 from hetsched.runtime.affinity import pin
 from hetsched.runtime.delegates.base import Delegate, Ticket
 from hetsched.runtime.fences import AbortedError, FenceBoard

@@ -30,6 +30,7 @@ class Target:
         avx512: 512-bit registers may be used (foundation, byte/word and vector-length extensions).
         vnni: the 512-bit ``vpdpbusd`` may be used.
         vbmi: the byte permutation ``vpermb`` may be used.
+        half: float16 conversions are instructions, not library calls (which the JIT cannot find).
         byte_operands: LLVM wants ``vpdpbusd`` operands as 64 bytes rather than 16 words.
     """
 
@@ -40,6 +41,7 @@ class Target:
     avx512: bool
     vnni: bool
     vbmi: bool
+    half: bool
     byte_operands: bool
 
     @property
@@ -66,7 +68,7 @@ def target() -> Target:
     avx512 = x86 and {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= named
     vnni = avx512 and "avx512vnni" in named
     return Target(
-        str(triple), str(cpu), x86, avx512 or (x86 and {"avx2", "fma"} <= named), avx512, vnni, avx512 and "avx512vbmi" in named,
+        str(triple), str(cpu), x86, avx512 or (x86 and {"avx2", "fma"} <= named), avx512, vnni, avx512 and "avx512vbmi" in named, avx512 or not x86 or "f16c" in named,
         vnni and _accepts_bytes(),
     )  # fmt: skip
 
@@ -74,9 +76,9 @@ def target() -> Target:
 def _named_features(cpu: str) -> set[str]:
     """Features implied by a processor's name, for the few names that matter; nothing for an unknown one."""
     if cpu in _AVX512:
-        wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma"}
+        wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"}
         return wide if cpu == "skylake-avx512" else wide | {"avx512vnni"}
-    return {"avx2", "fma"} if cpu in _AVX2 else set()
+    return {"avx2", "fma", "f16c"} if cpu in _AVX2 else set()
 
 
 def _accepts_bytes() -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from hetsched.costs import Queue
 from hetsched.errors import SoCError
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 
 _TOLERANCE = 1e-12
 

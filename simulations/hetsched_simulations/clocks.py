@@ -14,7 +14,7 @@ import numpy as np
 
 from hetsched.costs import FloatArray, Queue
 from hetsched.errors import OptionError
-from hetsched.soc import Cluster, SoC
+from hetsched.socs import Cluster, SoC
 
 Dvfs = Literal["performance", "schedutil", "powersave"]
 Points = tuple[int, ...]

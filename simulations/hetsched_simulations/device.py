@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.costs import CostTable, FloatArray
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched.trace import Instant
 from hetsched_simulations.clocks import Clusters, Dvfs, Points
 from hetsched_simulations.governors import StepWise, Zone

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hetsched.errors import SoCError
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 
 
 @dataclass(slots=True)

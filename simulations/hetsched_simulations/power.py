@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.costs import FloatArray
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched_simulations.clocks import Clusters, Points
 
 

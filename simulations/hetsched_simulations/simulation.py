@@ -9,7 +9,7 @@ import numpy as np
 
 from hetsched.costs import CostTable, FloatArray
 from hetsched.errors import OptionError
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched.trace import Trace
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.clocks import Dvfs

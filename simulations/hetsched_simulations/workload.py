@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hetsched.costs import CostTable, Transfer
 from hetsched.errors import PlanError
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.segments import Segment, segments_of
 from hetsched.trace import Kind
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hetsched.graph import DType, Graph, Op, Quantization, Role, Tensor, WeightRef
-from hetsched.soc import SoC
 from hetsched.soc_files import validate_soc
+from hetsched.socs import SoC
 
 
 def _f(value: float) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.graph import DType, Graph
-from hetsched.soc import SoC
 from hetsched.soc_files import load_soc, validate_soc
+from hetsched.socs import SoC
 from hetsched_cost_models import build_table
 from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import family_of

@@ -11,8 +11,8 @@ from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.graph import DType, Graph
 from hetsched.segments import schedule
-from hetsched.soc import SoC
 from hetsched.soc_files import list_socs, load_soc
+from hetsched.socs import SoC
 from hetsched_cost_models import build_table, parameter_version, table_at
 
 CONV = {"x": (1, 16, 8, 8), "w": (16, 16, 1, 1), "a": (1, 16, 8, 8), "y": (1, 16, 8, 8)}

@@ -15,7 +15,7 @@ from hetsched.plan import Plan
 from hetsched.segments import schedule
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def made(random_table, graph_of):
     table = random_table(11, 12, crossing_us=40)
     graph = graph_of(table)

@@ -218,3 +218,10 @@ def test_same_answer_whatever_the_hash_seed():
     ]
     assert runs[0].stdout == runs[1].stdout
     assert runs[0].stdout.count("\n") == 8
+
+
+def test_a_bound_holds_for_choices_of_queues_that_the_solver_could_not_use(random_table):
+    table = random_table(5, 6, 2, support=0.5, crossing_us=2)
+    queues = (Queue("cpu:0-1", "cpu", "cpu", (0, 1)), Queue("cpu:1-2", "cpu", "cpu", (1, 2)))
+    table = replace(table, queues=queues)
+    assert solve(Problem(table), "single:cpu:0-1").bound <= solve(Problem(table), "auto").objective

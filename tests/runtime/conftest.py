@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hetsched.graph import Graph
-from hetsched.plan import Buffer, Fence, Placement, Plan, PlanSegment, Prediction
+from hetsched.plans import Buffer, Fence, Placement, Plan, PlanSegment, Prediction
 from hetsched.segments import runs
 
 ALIGNMENT = 64

@@ -11,7 +11,7 @@ import pytest
 
 from hetsched.errors import PlanError, UnsupportedModelError
 from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.runtime import compile as compile_plan
 from hetsched.runtime import make_inputs, supported
 from hetsched.runtime.delegates import delegate_targets, load_delegate

@@ -10,7 +10,7 @@ import pytest
 
 from hetsched.frontends import load
 from hetsched.passes import standard
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.runtime import check, make_inputs, supported
 from hetsched.runtime import compile as compile_plan
 

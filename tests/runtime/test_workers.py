@@ -13,7 +13,7 @@ import pytest
 
 from hetsched.errors import ExecutionError, OptionError, PlanError
 from hetsched.graph import DType, Graph, Op, Role, Tensor
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.runtime import compile as compile_plan
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
 

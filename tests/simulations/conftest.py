@@ -11,7 +11,7 @@ import pytest
 
 from hetsched.costs import CostTable, Domain, Queue
 from hetsched.graph import Csr
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 
 GB = 1e9
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from hetsched.errors import PlanError, SoCError
-from hetsched.plan import Placement as PlanPlacement
-from hetsched.plan import Plan, Prediction
+from hetsched.plans import Placement as PlanPlacement
+from hetsched.plans import Plan, Prediction
 from hetsched_simulations import Placement, placement_of, simulate
 from hetsched_simulations.workload import commands_of
 

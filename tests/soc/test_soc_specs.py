@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from hetsched.soc import Figure, SoC
 from hetsched.soc_files import list_socs, load_soc
+from hetsched.socs import Figure, SoC
 
 ALL = list_socs()
 

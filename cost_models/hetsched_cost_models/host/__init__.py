@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hetsched.soc import SoC
+from hetsched.socs import SoC
 from hetsched_cost_models.host.chip import soc_of
 from hetsched_cost_models.host.detect import Machine, detect
 from hetsched_cost_models.host.measurement import HostMeasurement, cache_file, read_cached

@@ -1,11 +1,11 @@
-"""This machine as a :class:`~hetsched.soc.SoC`: measured rates; power and temperatures estimated, and marked so."""
+"""This machine as a :class:`~hetsched.socs.SoC`: measured rates; power and temperatures estimated, and marked so."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hetsched.soc import SoC
 from hetsched.soc_files import validate_soc
+from hetsched.socs import SoC
 from hetsched_cost_models.host.detect import Machine
 from hetsched_cost_models.host.measurement import HostMeasurement
 

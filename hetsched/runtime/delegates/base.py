@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from hetsched.graph import Graph, Op
-from hetsched.plan import PlanSegment
+from hetsched.plans import PlanSegment
 from hetsched.runtime.arena import Scratch
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from hetsched.costs import FloatArray
-from hetsched.report.decimate import decimate, means
-from hetsched.report.markup import el, number, percent
-from hetsched.report.units import digits, duration, scale_of, ticks
+from hetsched.reports.decimate import decimate, means
+from hetsched.reports.markup import el, number, percent
+from hetsched.reports.units import digits, duration, scale_of, ticks
 
 WIDTH, HEIGHT, TOP, BOTTOM = 1000, 120, 14, 18
 BUCKETS = 240

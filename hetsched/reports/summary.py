@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hetsched.plan import Entry, Plan
-from hetsched.report.items import PlanItem, entry_name, model_name, soc_name
-from hetsched.report.palette import queues_of
-from hetsched.report.units import interval, quantity, share
+from hetsched.plans import Entry, Plan
+from hetsched.reports.items import PlanItem, entry_name, model_name, soc_name
+from hetsched.reports.palette import queues_of
+from hetsched.reports.units import interval, quantity, share
 
 STATUS = {
     "optimal": "proven optimal within the solver's tolerance",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hetsched.report.markup import el, percent
-from hetsched.report.units import axis, quantity
+from hetsched.reports.markup import el, percent
+from hetsched.reports.units import axis, quantity
 
 SIZE = 260
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from markupsafe import Markup
 
-from hetsched.plan import Plan
-from hetsched.report.curves import Chart, Mark, Series, by_prefix, chart_parts, span_of
-from hetsched.report.items import PlanItem, TraceItem
-from hetsched.report.lifetimes import Interval, live_bytes
-from hetsched.report.palette import colours
-from hetsched.report.runs import belongs, iterations, sustained
-from hetsched.report.scatter import Pair, Total, furthest, scatter, totals
-from hetsched.report.summary import Tile
-from hetsched.report.units import duration, interval, quantity
+from hetsched.plans import Plan
+from hetsched.reports.curves import Chart, Mark, Series, by_prefix, chart_parts, span_of
+from hetsched.reports.items import PlanItem, TraceItem
+from hetsched.reports.lifetimes import Interval, live_bytes
+from hetsched.reports.palette import colours
+from hetsched.reports.runs import belongs, iterations, sustained
+from hetsched.reports.scatter import Pair, Total, furthest, scatter, totals
+from hetsched.reports.summary import Tile
+from hetsched.reports.units import duration, interval, quantity
 from hetsched.trace import Trace
 
 TITLES = {

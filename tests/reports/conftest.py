@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from hetsched.graph import DType, Graph, Op, Role, Tensor
-from hetsched.plan import (
+from hetsched.plans import (
     Baseline,
     Buffer,
     Choice,
@@ -23,7 +23,7 @@ from hetsched.plan import (
     Prediction,
     SoCRef,
 )
-from hetsched.report import CheckItem
+from hetsched.reports import CheckItem
 from hetsched.trace import Instant, Span, Trace
 
 QUEUES = ("cpu:0-3", "gpu", "npu")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hetsched.graph import Graph
-from hetsched.plan import Deployment, Entry
-from hetsched.soc import SoC
+from hetsched.plans import Deployment, Entry
+from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from hetsched.graph import Graph, Op
-from hetsched.plan import Placement, Plan
-from hetsched.report.layers import Drawing, Point, Style, layout
-from hetsched.report.markup import el, join, number
-from hetsched.report.units import quantity
+from hetsched.plans import Placement, Plan
+from hetsched.reports.layers import Drawing, Point, Style, layout
+from hetsched.reports.markup import el, join, number
+from hetsched.reports.units import quantity
 
 #: Larger graphs are drawn by segment only.
 MAX_OPS = 2000

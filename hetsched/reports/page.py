@@ -13,15 +13,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from hetsched.plan import Entry, Plan
-from hetsched.report import graph_view, memory, provenance, summary, timeline, why
-from hetsched.report.checks import check_view
-from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
-from hetsched.report.lifetimes import lifetimes
-from hetsched.report.palette import colours, queues_of
-from hetsched.report.runs import belongs, chosen, op_seconds
-from hetsched.report.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
-from hetsched.report.units import digits, quantity
+from hetsched.plans import Entry, Plan
+from hetsched.reports import graph_view, memory, provenance, summary, timeline, why
+from hetsched.reports.checks import check_view
+from hetsched.reports.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
+from hetsched.reports.lifetimes import lifetimes
+from hetsched.reports.palette import colours, queues_of
+from hetsched.reports.runs import belongs, chosen, op_seconds
+from hetsched.reports.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
+from hetsched.reports.units import digits, quantity
 
 
 def html(items: Sequence[ReportItem]) -> str:
@@ -39,7 +39,7 @@ def html(items: Sequence[ReportItem]) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (files("hetsched.report") / "templates" / name).read_text("utf-8")
+    return (files("hetsched.reports") / "templates" / name).read_text("utf-8")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from hetsched.graph import Graph
-from hetsched.plan import Plan
-from hetsched.report.lifetimes import Interval
-from hetsched.report.markup import el, percent
-from hetsched.report.units import quantity, ticks
+from hetsched.plans import Plan
+from hetsched.reports.lifetimes import Interval
+from hetsched.reports.markup import el, percent
+from hetsched.reports.units import quantity, ticks
 
 HEIGHT = 220
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from hetsched.plan import Buffer
-from hetsched.report.decimate import decimate, means
-from hetsched.report.layers import Style, layout
-from hetsched.report.lifetimes import lifetimes, live_bytes, op_times
-from hetsched.report.palette import colours
-from hetsched.report.units import axis, digits, interval, quantity, share, ticks
+from hetsched.plans import Buffer
+from hetsched.reports.decimate import decimate, means
+from hetsched.reports.layers import Style, layout
+from hetsched.reports.lifetimes import lifetimes, live_bytes, op_times
+from hetsched.reports.palette import colours
+from hetsched.reports.units import axis, digits, interval, quantity, share, ticks
 from hetsched.trace import Span, Trace
 
 series = st.lists(st.tuples(st.floats(1e-6, 10), st.floats(-1e6, 1e6)), min_size=1, max_size=400)
@@ -126,7 +126,7 @@ def test_a_converted_copy_is_held_from_its_making_to_its_last_reader(graph, depl
 
 
 def test_waiting_does_not_stretch_an_inference() -> None:
-    from hetsched.report.runs import chosen, iterations, op_seconds
+    from hetsched.reports.runs import chosen, iterations, op_seconds
 
     trace = Trace("measured", queues=("cpu",))
     for k, took in enumerate((3.0, 1.0, 2.0)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.graph import Graph
-from hetsched.plan import Buffer, Plan
+from hetsched.plans import Buffer, Plan
 
 Interval = tuple[float, float]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hetsched.plan import Plan
-from hetsched.report.markup import el, percent
-from hetsched.report.runs import Iteration
-from hetsched.report.units import axis, quantity, ticks
+from hetsched.plans import Plan
+from hetsched.reports.markup import el, percent
+from hetsched.reports.runs import Iteration
+from hetsched.reports.units import axis, quantity, ticks
 
 ROW = 34
 STRIP = 9

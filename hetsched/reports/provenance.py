@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from hetsched.report.items import PlanItem
-from hetsched.soc import Figure, OperatingPoint, SoC
+from hetsched.reports.items import PlanItem
+from hetsched.socs import Figure, OperatingPoint, SoC
 
 
 @dataclass(frozen=True)

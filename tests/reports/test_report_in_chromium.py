@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.report import ComparisonItem, PlanItem, TraceItem, render
+from hetsched.reports import ComparisonItem, PlanItem, TraceItem, render
 
 BROWSER = next((b for b in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if b), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium here: the page is not tried in a browser")

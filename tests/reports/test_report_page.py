@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hetsched.errors import OptionError
-from hetsched.plan import Deployment
-from hetsched.report import CheckItem, ComparisonItem, PlanItem, TraceItem, html, render
+from hetsched.plans import Deployment
+from hetsched.reports import CheckItem, ComparisonItem, PlanItem, TraceItem, html, render
 from hetsched.trace import Trace
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "rect", "line", "path", "circle", "use"}
@@ -195,10 +195,10 @@ def test_bad_requests_are_refused(deployment: Deployment, tmp_path: Path) -> Non
 
 
 def test_without_jinja2_one_sentence_says_what_to_install(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    import hetsched.report
+    import hetsched.reports
 
-    monkeypatch.delitem(sys.modules, "hetsched.report.page")
-    monkeypatch.delattr(hetsched.report, "page")
+    monkeypatch.delitem(sys.modules, "hetsched.reports.page")
+    monkeypatch.delattr(hetsched.reports, "page")
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(OptionError, match=r"jinja2.*pip install 'hetsched\[report\]'"):
         html([deployment])

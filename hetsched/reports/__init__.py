@@ -7,15 +7,15 @@ from pathlib import Path
 from types import ModuleType
 
 from hetsched.errors import OptionError
-from hetsched.plan import Deployment
-from hetsched.report.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem
+from hetsched.plans import Deployment
+from hetsched.reports.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem
 from hetsched.trace import Trace
 
 __all__ = ["CheckItem", "ComparisonItem", "PlanItem", "ReportItem", "TraceItem", "html", "render"]
 
 
 def render(items: Sequence[ReportItem | Deployment | Trace], path: Path) -> None:
-    """Write the report of ``items`` to ``path`` (see :mod:`hetsched.report.items` for what they can be).
+    """Write the report of ``items`` to ``path`` (see :mod:`hetsched.reports.items` for what they can be).
 
     Args:
         items: plans, traces, checks and comparisons; a bare deployment or trace is taken as an item without a title.
@@ -58,7 +58,7 @@ def as_item(item: ReportItem | Deployment | Trace) -> ReportItem:
 
 def _page() -> ModuleType:
     try:
-        from hetsched.report import page
+        from hetsched.reports import page
     except ModuleNotFoundError as e:
         if e.name not in ("jinja2", "markupsafe"):
             raise

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hetsched.report.items import PlanItem, model_name
-from hetsched.report.units import duration
+from hetsched.reports.items import PlanItem, model_name
+from hetsched.reports.units import duration
 from hetsched.trace import Span, Trace
 
 WORK = ("segment", "op", "launch", "transfer")

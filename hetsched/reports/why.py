@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from hetsched.plan import Placement, Plan
-from hetsched.report.units import quantity, share
+from hetsched.plans import Placement, Plan
+from hetsched.reports.units import quantity, share
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hetsched.plan import Plan
-from hetsched.soc import SoC
+from hetsched.plans import Plan
+from hetsched.socs import SoC
 
 _SHADES = 3
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hetsched.report.items import CheckItem
-from hetsched.report.units import digits
+from hetsched.reports.items import CheckItem
+from hetsched.reports.units import digits
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,205 @@
+"""Plans and the files that hold them.
+
+A :class:`Deployment` is what ``plan.json`` contains: (model, phase, level) -> :class:`Plan`, with all that is needed to
+rebuild the cost table. It is byte-stable: same input, same bytes; no clock time, no machine path, sorted keys.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+OPERATOR_SET = "hetsched-ops-1"
+MINIMUM_RUNTIME = "0.1.0"
+
+Status = Literal["optimal", "feasible", "heuristic", "clock"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Choice(_Strict):
+    """What one candidate place would cost an op on its own, for ``explain``."""
+
+    queue: str
+    precision: str
+    seconds: float
+    energy_j: float
+    plan_latency_s: float | None = None
+    """Latency of the whole plan with only this op moved there."""
+
+
+class Placement(_Strict):
+    """Where one op runs and why. ``origin`` are the names of the user's own nodes."""
+
+    op: str
+    type: str
+    origin: tuple[str, ...]
+    queue: str
+    precision: str
+    delegate: str
+    seconds: float
+    energy_j: float
+    cause: str
+    refusals: tuple[str, ...] = ()
+    """Where it cannot run: ``npu w8a8: reason``."""
+    alternatives: tuple[Choice, ...] = ()
+
+
+class PlanSegment(_Strict):
+    """A maximal run of ops on one queue. ``start_s`` / ``end_s`` are predicted, without contention."""
+
+    index: int
+    queue: str
+    ops: tuple[str, ...]
+    start_s: float
+    end_s: float
+    launch_s: float
+    transfer_s: float
+    work_s: float
+    energy_j: float
+    transfers: tuple[str, ...] = ()
+    """Tensors converted or made visible on entry."""
+
+
+class Fence(_Strict):
+    """Signalled at the end of segment ``signal``, waited for before segment ``wait``. Redundant ones are left out."""
+
+    signal: int
+    wait: int
+    sync_s: float
+    mode: Literal["spin", "block"]
+
+
+class Buffer(_Strict):
+    """A tensor's place in the arena. It lives from segment ``first`` to segment ``last`` in happens-before order."""
+
+    tensor: str
+    offset: int = Field(ge=0)
+    nbytes: int = Field(ge=0)
+    first: int
+    last: int
+
+
+class Prediction(_Strict):
+    """Predicted figures; intervals are 80 %."""
+
+    latency_s: float
+    latency_interval_s: tuple[float, float]
+    serial_s: float
+    simulated_s: float | None = None
+    energy_j: float
+    peak_memory_bytes: int
+    weight_bytes: int
+    arena_bytes: int
+
+
+class Baseline(_Strict):
+    """A solver shown beside the plan."""
+
+    solver: str
+    latency_s: float | None
+    energy_j: float | None
+    segments: int | None
+    reason: str = ""
+    """Why it has no figure, if it has none."""
+
+
+class Plan(_Strict):
+    """A placement, its order and everything derived from them."""
+
+    solver: str
+    objective: Literal["latency", "energy", "edp", "period"]
+    status: Status
+    bound_s: float
+    """Proven lower bound of the objective (seconds, joules or joule-seconds)."""
+    gap: float
+    order: tuple[str, ...]
+    placements: tuple[Placement, ...]
+    segments: tuple[PlanSegment, ...]
+    fences: tuple[Fence, ...]
+    buffers: tuple[Buffer, ...]
+    arena_bytes: int
+    prediction: Prediction
+    baselines: tuple[Baseline, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class ModelRef(_Strict):
+    """The model a plan was made for. ``path`` is relative to the plan file where possible."""
+
+    path: str
+    sha256: str
+    dims: dict[str, int] = {}
+    format: str = "onnx"
+
+
+class SoCRef(_Strict):
+    """The SoC a plan was made for; ``host`` plans embed the measured SoC so that they can be explained elsewhere."""
+
+    id: str
+    sha256: str
+    overrides: dict[str, str] = {}
+    spec: dict[str, Any] | None = None
+    """The whole SoC, for ``host`` only."""
+
+
+class Header(_Strict):
+    """What a reader must check first."""
+
+    schema_version: Literal[1] = 1
+    operator_set: str = OPERATOR_SET
+    minimum_runtime: str = MINIMUM_RUNTIME
+    hetsched: str
+
+
+class Entry(_Strict):
+    """One plan of a deployment."""
+
+    phase: Literal["inference", "prefill", "decode"] = "inference"
+    level: Annotated[int, Field(ge=0, le=3)] = 0
+    plan: Plan
+
+
+class Deployment(_Strict):
+    """The contents of a plan file."""
+
+    header: Header
+    model: ModelRef
+    soc: SoCRef
+    runtime: str = "default"
+    precision: str = "auto"
+    parameters: str = ""
+    """Version of the cost model's parameter files."""
+    entries: tuple[Entry, ...] = Field(min_length=1)
+
+    def to_json(self) -> str:
+        """Byte-stable JSON with a final newline."""
+        import json
+
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_file(cls, path: Path) -> Deployment:
+        """Read and validate a plan file.
+
+        Raises:
+            PlanError: absent, not JSON, not a plan, or made by an incompatible version.
+        """
+        from pydantic import ValidationError
+
+        from hetsched.errors import PlanError
+
+        if not path.is_file():
+            raise PlanError(f"there is no plan file {path}")
+        if path.stat().st_size > 256 << 20:
+            raise PlanError(f"the plan file {path} is larger than 256 MiB: it is not a plan")
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as e:
+            first = e.errors()[0]
+            where = ".".join(str(p) for p in first["loc"]) or "the top level"
+            raise PlanError(f"{path} is not a valid plan file: {first['msg']} at {where}; make it again with 'hetsched plan'") from e

@@ -1,0 +1,180 @@
+"""``python -m hetsched_kernels.benchmark``: kernels beside their peers on one thread, as what | goal | measured | ok.
+
+Goals are fractions of the peak that this machine reaches in registers, or speed-ups over numpy; ONNX Runtime is timed too where
+it is installed. Runs are interleaved and the medians compared. Exits 1 when something falls short.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from hetsched_kernels import codes, conv, conv_i8, elementwise, gemm, gemm_i8, measure, movement, quantize
+from hetsched_kernels.arrays import NO_F32, Array
+from hetsched_kernels.window import conv_geometry, conv_output
+
+_ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: how fast, in operations a second, beside its peak (or its peer) and the fraction wanted."""
+
+    what: str
+    rate: float
+    reference: float
+    goal: float
+    unit: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the goal is met."""
+        return self.rate >= self.goal * self.reference
+
+    def text(self) -> str:
+        """The line."""
+        reached = self.rate / self.reference
+        return f"{self.what:44s} | {self.goal:6.0%} | {reached:6.0%} ({self.rate / 1e9:7.1f} {self.unit}) | {'ok' if self.ok else 'FALLS SHORT'}"
+
+
+def medians(functions: Sequence[Callable[[], Any]]) -> list[float]:
+    """Median seconds of thread time of each function, interleaved so that all see the same machine."""
+    times: list[list[float]] = [[] for _ in functions]
+    for function in functions:
+        function()
+    for _ in range(_ROUNDS):
+        for function, out in zip(functions, times, strict=True):
+            start = time.thread_time()
+            function()
+            out.append(time.thread_time() - start)
+    return [median(t) for t in times]
+
+
+def peaks() -> tuple[float, float]:
+    """Float32 and int8 operations a second of one core, in registers."""
+    rounds = 200_000
+    seconds = medians([lambda: measure.peak_f32(rounds), lambda: measure.peak_i8(rounds)])
+    return measure.peak_f32(1) * rounds / seconds[0], measure.peak_i8(1) * rounds / seconds[1]
+
+
+def _gemm_rows(rng: np.random.Generator) -> list[Row]:
+    rows = []
+    for m, n, k in ((512, 512, 512), (128, 384, 1536), (256, 1024, 1024)):
+        a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        packed, out, scratch = gemm.pack_b_f32(b), np.empty(m * n, np.float32), np.empty(gemm.gemm_f32_scratch(m, n, k), np.float32)
+        left = a.reshape(-1)
+        q = rng.integers(0, 256, m * k).astype(np.uint8)
+        weights = gemm_i8.pack_b_i8(rng.integers(-128, 128, (k, n)).astype(np.int8))
+        bytes_ = np.empty(gemm_i8.gemm_i8_scratch(m, n, k), np.uint8)
+        one, zero = np.ones(1, np.float32), np.full(1, 128, np.int32)
+
+        def f32(m: int = m, n: int = n, k: int = k, args: Any = (left, packed, NO_F32, out, scratch)) -> None:
+            gemm.gemm_f32(*args, m, n, k, codes.RELU, 0.0, 0.0)
+
+        def i8(m: int = m, n: int = n, k: int = k, args: Any = (q, one, zero, *weights, one, NO_F32, out, bytes_)) -> None:
+            gemm_i8.gemm_i8_f32(*args, m, n, k, False, codes.RELU, 0.0, 0.0)
+
+        rows += _against_peak(f"gemm {m}x{n}x{k}", f32, i8, 2 * m * n * k)
+    return rows
+
+
+def _conv_rows(rng: np.random.Generator) -> list[Row]:
+    rows = []
+    same = (1, 1, 1, 1)
+    cases: list[tuple[str, Array, float]] = [
+        ("conv 1x1 64-64 56x56", conv_geometry(1, 64, 56, 56, 64, 1, 1), 0.6),
+        ("conv 1x1 256-512 14x14", conv_geometry(1, 256, 14, 14, 512, 1, 1), 0.6),
+        ("conv 3x3 64-64 56x56", conv_geometry(1, 64, 56, 56, 64, 3, 3, (1, 1), same), 0.6),
+        ("conv 3x3 depthwise 96 80x80", conv_geometry(1, 96, 80, 80, 96, 3, 3, (1, 1), same, groups=96), 0.08),
+    ]
+    for name, g, goal in cases:
+        c, h, w, m, kh, kw, groups = (int(g[i]) for i in (1, 2, 3, 4, 5, 6, 15))
+        shape, size = (m, c // groups, kh, kw), m * int(np.prod(conv_output(g)))
+        x, weights = rng.standard_normal(c * h * w).astype(np.float32), rng.standard_normal(shape).astype(np.float32)
+        args = (
+            x,
+            conv.pack_conv_f32(weights, groups),
+            NO_F32,
+            np.empty(size, np.float32),
+            np.empty(conv.conv2d_f32_scratch(g), np.float32),
+            g,
+        )
+        packed = conv_i8.pack_conv_i8(rng.integers(-128, 128, shape).astype(np.int8), groups)
+        scales = np.full(m, 1e-3, np.float32)
+        q = rng.integers(0, 256, c * h * w).astype(np.uint8)
+        bytes_ = (q, *packed, scales, NO_F32, np.empty(size, np.uint8), np.empty(conv_i8.conv2d_i8_scratch(g), np.uint8), g)
+
+        def f32(args: Any = args) -> None:
+            conv.conv2d_f32(*args, codes.RELU, 0.0, 0.0)
+
+        def i8(args: Any = bytes_) -> None:
+            conv_i8.conv2d_i8_q8(*args, 128, False, codes.RELU, 0.0, 0.0, 0.05, 3, False)
+
+        rows += _against_peak(name, f32, i8, 2 * size * (c // groups) * kh * kw, goal)
+    return rows
+
+
+def _against_peak(name: str, f32: Callable[[], None], i8: Callable[[], None], work: int, goal: float = 0.6) -> list[Row]:
+    rounds = 50_000
+    seconds = medians([f32, i8, lambda: measure.peak_f32(rounds), lambda: measure.peak_i8(rounds)])
+    f32_peak, i8_peak = measure.peak_f32(1) * rounds / seconds[2], measure.peak_i8(1) * rounds / seconds[3]
+    i8_goal = 0.01 if goal < 0.5 else 0.3 if "1x1" in name else goal - 0.1
+    return [
+        Row(f"{name} f32", work / seconds[0], f32_peak, goal, "GFLOP/s"),
+        Row(f"{name} int8", work / seconds[1], i8_peak, i8_goal, "GOP/s"),
+    ]
+
+
+def _numpy_rows(rng: np.random.Generator) -> list[Row]:
+    x = rng.standard_normal(1 << 16).astype(np.float32)
+    out, q = np.empty_like(x), np.empty(x.size, np.uint8)
+    scales, zeros = np.empty(32, np.float32), np.empty(32, np.int32)
+    plane = x.reshape(64, 1024)
+    source, target, strides = x.view(np.uint32), out.view(np.uint32), np.array([1, 1024], np.int64)
+    to, shape = np.array([64, 1], np.int64), np.array([1024, 64], np.int64)
+
+    def quantized() -> Array:
+        scale = np.abs(x.reshape(32, -1)).max(1, keepdims=True) / np.float32(127)
+        return np.rint(x.reshape(32, -1) / scale).astype(np.int8)
+
+    pairs: list[tuple[str, Callable[[], Any], Callable[[], Any], float]] = [
+        ("exp", lambda: elementwise.unary_f32(x, out, codes.EXP, 0.0, 0.0), lambda: np.exp(x), 0.6),
+        ("tanh", lambda: elementwise.unary_f32(x, out, codes.TANH, 0.0, 0.0), lambda: np.tanh(x), 1.0),
+        ("sigmoid", lambda: elementwise.unary_f32(x, out, codes.SIGMOID, 0.0, 0.0), lambda: 1 / (1 + np.exp(-x)), 1.5),
+        ("dynamic quantization per token", lambda: quantize.quantize_rows(x, q, scales, zeros, 32, 2048, True, True), quantized, 3.0),
+        (
+            "transpose 64x1024",
+            lambda: movement.copy_strided(source, 0, strides, target, 0, to, shape),
+            lambda: np.ascontiguousarray(plane.T),
+            1.0,
+        ),
+    ]
+    rows = []
+    for name, ours, theirs, goal in pairs:
+        seconds = medians([ours, theirs])
+        rows.append(Row(f"{name}, against numpy", x.size / seconds[0], x.size / seconds[1], goal, "Gelem/s"))
+    return rows
+
+
+def main() -> int:
+    """Print the table; 0 when every goal is met."""
+    rng = np.random.default_rng(0)
+    f32, i8 = peaks()
+    print(f"peak in registers: {f32 / 1e9:.0f} GFLOP/s float32, {i8 / 1e9:.0f} GOP/s int8")
+    print(f"{'what':44s} |  goal  | measured                 | ok")
+    rows = [*_gemm_rows(rng), *_conv_rows(rng), *_numpy_rows(rng)]
+    for row in rows:
+        print(row.text())
+    short = sum(not row.ok for row in rows)
+    print(f"{len(rows) - short} of {len(rows)} goals met")
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
