@@ -120,7 +120,8 @@ def plan(
         runtime: the vendor runtime whose operator support and overheads are assumed.
         solver: a solver's name; ``auto`` is never worse than any other; ``rules:FILE.yaml`` uses your own table.
         dims: symbolic dimensions, if ``model`` is a path.
-        time_limit_s: wall-clock budget of the solver; a plan that it stops has ``status: clock``.
+        time_limit_s: budget of the solver in deterministic work (about seconds of one core), so that the plan does not
+            depend on the machine's load; the wall clock stops it only at three times as long (``status: clock``).
         memory_limit_bytes: weights and activations may not exceed it.
         forced: op name (or the user's node name) -> queue or processor kind.
         forbidden: op name -> queue or processor kind that it must not use.
@@ -164,7 +165,10 @@ def plan(
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = build_plan(graph, problem, solution, baselines=baselines(problem))
     if simulated:
-        value = contended(solution.order, solution.alternative)
+        from hetsched_simulations import placement_of
+
+        found = placement_of(made, table)  # a memory limit may have made it another placement
+        value = contended(found.order, found.alternative)
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
     deployment = Deployment(
         header=Header(hetsched=hetsched.__version__),

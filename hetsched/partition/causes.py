@@ -87,7 +87,8 @@ class _Cause:
         moved[op] = cheapest
         worse = value(self.problem, figures(c, self.solution.order, moved)) - self.value
         if worse < 0:
-            return f"left on {name} by {self.solution.solver}, although moving it to {other} would improve the plan by {amount(-worse, objective)}"
+            gain = amount(-worse, objective)
+            return f"left on {name} by {self.solution.solver}, although moving it to {other} would improve the plan by {gain}"
         around = [v for v in (*c.preds[op], *c.succs[op]) if c.queue[self.solution.alternative[v]] == c.queue[here]]
         why = "with its neighbours" if around else f"so that {other} is free for other ops"
         if worse == float("inf"):

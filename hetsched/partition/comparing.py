@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hetsched.partition.causes import duration, joules
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 
 
 @dataclass(frozen=True)

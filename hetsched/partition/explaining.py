@@ -10,7 +10,7 @@ from hetsched.errors import OptionError, PlanError
 from hetsched.partition.causes import duration, joules
 from hetsched.partition.plan_builder import what_if
 from hetsched.partition.timing import Costs
-from hetsched.plan import Choice, Placement, Plan, PlanSegment
+from hetsched.plans import Choice, Placement, Plan, PlanSegment
 
 
 @dataclass(frozen=True)

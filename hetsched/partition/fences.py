@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.costs import CostTable
-from hetsched.plan import Fence
+from hetsched.plans import Fence
 from hetsched.segments import Schedule, Segment
 
 SPIN_BELOW_S = 50e-6

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hetsched.costs import CostTable
 from hetsched.graph import Graph
 from hetsched.partition.fences import happens_before, needed_waits
-from hetsched.plan import Buffer
+from hetsched.plans import Buffer
 from hetsched.segments import Segment
 
 ALIGNMENT = 64

@@ -14,7 +14,7 @@ from hetsched.partition.orders import smallest_arena
 from hetsched.partition.problem import Budget, Problem, Solution, objective_of
 from hetsched.partition.solving import solve
 from hetsched.partition.timing import Costs, figures
-from hetsched.plan import Baseline, Buffer, Choice, Placement, Plan, PlanSegment, Prediction
+from hetsched.plans import Baseline, Buffer, Choice, Placement, Plan, PlanSegment, Prediction
 from hetsched.segments import Schedule, schedule
 
 WHAT_IF_OPS = 200_000

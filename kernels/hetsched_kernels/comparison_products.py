@@ -137,7 +137,8 @@ def _conv_transpose2d_f32(draw: Draw) -> tuple[Array, Array]:
 def quantized(value: Array, scale: np.float32, zero: int, signed: bool) -> Array:
     """A fused requantization: by the reciprocal of the scale, in float32."""
     low = -128 if signed else 0
-    return np.clip(np.rint(value * (np.float32(1) / scale)) + zero, low, low + 255).astype(np.int8 if signed else np.uint8)
+    q: Array = np.clip(np.rint(value * (np.float32(1) / scale)) + zero, low, low + 255).astype(np.int8 if signed else np.uint8)
+    return q
 
 
 def _gemm_i8(draw: Draw) -> dict[str, Any]:
@@ -150,7 +151,8 @@ def _gemm_i8(draw: Draw) -> dict[str, Any]:
     exact = (a.astype(np.int64) - a_zeros.reshape(-1, 1)) @ (b.astype(np.int64) - (0 if b_zeros is None else b_zeros.astype(np.int64)))
     packed = gemm_i8.pack_b_i8(b, zero_points=b_zeros)
     scratch = poisoned(gemm_i8.gemm_i8_scratch(m, n, k), np.uint8)
-    return {"m": m, "n": n, "k": k, "a": flat(a).view(np.uint8), "signed": a_type is np.int8, "a_zeros": a_zeros, "b": packed, "exact": exact,
+    return {"m": m, "n": n, "k": k, "a": flat(a).view(np.uint8), "signed": a_type is np.int8, "a_zeros": a_zeros, "b": packed,
+    "exact": exact,
             "scratch": scratch}  # fmt: skip
 
 

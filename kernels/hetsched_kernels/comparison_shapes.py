@@ -26,11 +26,11 @@ def _strides(x: Array) -> Array:
 
 
 def _offset(view: Array, base: Array) -> int:
-    return (view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize
+    return int(view.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // base.itemsize
 
 
 def _copy_strided(draw: Draw) -> tuple[Array, Array]:
-    shape = tuple(draw.integer(1, 5) for _ in range(3)) + (draw.integer(1, 40),)
+    shape = (draw.integer(1, 5), draw.integer(1, 5), draw.integer(1, 18), draw.integer(1, 40))
     x = floats(draw, *shape).astype(draw.choice([np.float32, np.float64, np.uint8, np.int16]))
     kind = draw.choice(["transpose", "slice", "expand"])
     view: Array = x
@@ -139,13 +139,18 @@ def _top_k(draw: Draw) -> tuple[Array, Array]:
     return got, np.stack([np.take_along_axis(x, order, 1), order])
 
 
+def _sizes(x: Array) -> tuple[int, int, int, int]:
+    n, c, h, w = x.shape
+    return n, c, h, w
+
+
 def _pooling(draw: Draw) -> tuple[Array, tuple[int, int], tuple[int, int], tuple[int, ...], Array]:
     kernel, strides = (draw.integer(1, 3), draw.integer(1, 4)), (draw.integer(1, 2), draw.integer(1, 3))
     pads = tuple(draw.integer(0, k - 1) for k in kernel * 2)
     x = floats(draw, draw.integer(1, 2), draw.integer(1, 3), kernel[0] + draw.integer(0, 5), kernel[1] + draw.integer(0, 40))
     oh = (x.shape[2] + pads[0] + pads[2] - kernel[0]) // strides[0] + 1
     ow = (x.shape[3] + pads[1] + pads[3] - kernel[1]) // strides[1] + 1
-    return x, kernel, strides, pads, pool.pool_geometry(*x.shape, oh, ow, kernel, strides, pads)
+    return x, kernel, strides, pads, pool.pool_geometry(*_sizes(x), oh, ow, kernel, strides, pads)
 
 
 def _windows(x: Array, kernel: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...], fill: float) -> Array:
@@ -204,9 +209,11 @@ def _resize(draw: Draw) -> tuple[Array, Array]:
 
 
 TABLE = [
-    Comparison("copy_strided", _copy_strided), Comparison("fill", _fill), Comparison("pad_index", _pad_index), Comparison("gather", _gather),
+    Comparison("copy_strided", _copy_strided), Comparison("fill", _fill), Comparison("pad_index", _pad_index), Comparison("gather",
+    _gather),
     Comparison("gather_elements", _gather_elements), Comparison("gather_nd", _gather_nd), Comparison("scatter_nd", _scatter_nd),
-    Comparison("argmax_f32", _argmax), Comparison("cumsum", _cumsum), Comparison("top_k_f32", _top_k), Comparison("max_pool_f32", _max_pool),
+    Comparison("argmax_f32", _argmax), Comparison("cumsum", _cumsum), Comparison("top_k_f32", _top_k), Comparison("max_pool_f32",
+    _max_pool),
     Comparison("max_pool_u8", _max_pool_u8), Comparison("average_pool_f32", _average_pool, 1e-6, 1e-6),
     Comparison("resize", _resize, 1e-5, 1e-5),
 ]  # fmt: skip

@@ -14,12 +14,13 @@ from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.conv import phase_count
+from hetsched_kernels.conv_i8_depthwise import byte_table, convolve_depthwise
 from hetsched_kernels.depthwise import depthwise_row_i8
 from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
 from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.gemm_i8 import signed_weights
 from hetsched_kernels.parts import onward, ptr, span
-from hetsched_kernels.spans import spread_row, valid_range
+from hetsched_kernels.spans import valid_range
 from hetsched_kernels.tile import COLS, ROWS
 from hetsched_kernels.tile_f32 import scatter_rows_f32
 from hetsched_kernels.tile_i8 import HAS_T, RAW, quantize_tile, tile_s8u8
@@ -28,7 +29,6 @@ from hetsched_kernels.window import conv_geometry, conv_output, padded_plane
 __all__ = ["conv2d_i8_f32", "conv2d_i8_q8", "conv2d_i8_scratch", "conv_geometry", "conv_output", "pack_conv_i8"]
 
 _TILE_CALL = tile_s8u8.call
-_ROW = depthwise_row_i8.call
 _EXACT: frozenset[str] = frozenset()
 
 
@@ -72,21 +72,6 @@ def conv2d_i8_scratch(geometry: Array) -> int:
     rows = groups * (-(-m // ROWS) * ROWS)
     room = 4 * depth + 4 * int(geometry[17]) + 32 * COLS
     return room + depth * 12 + term_bytes(rows) + COLS * 4 + blocks * count * high * wide * 4 + COLS * 4 + 512
-
-
-@block
-def _tables(g: Any, blocks: Any, high: Any, wide: Any, table: Any) -> None:
-    """Byte offset of each tap (channel block, ky, kx) of output position 0 in the padded copy."""
-    rows, cols = phase_count(g[5], g[7], g[13]), phase_count(g[6], g[8], g[14])
-    k = 0
-    for c in range(blocks):
-        for ky in range(g[5]):
-            y = ky * g[13]
-            for kx in range(g[6]):
-                x = kx * g[14]
-                image = (c * rows + y % g[7]) * cols + x % g[8]
-                table[k] = ((image * high + y // g[7]) * wide + x // g[8]) * 4
-                k += 1
 
 
 @block
@@ -172,7 +157,8 @@ def _row_terms(groups: Any, m: Any, zero: Any, sums: Any, zeros: Any, scales: An
 
 @block
 def _store_positions(
-    tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: Any, plane: Any, out: Any, q: Any, base: Any, quantize: Any, scale: Any, zero: Any,
+    tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: Any, plane: Any, out: Any, q: Any, base: Any, quantize: Any, scale: Any,
+    zero: Any,
     signed: Any, spare: Any,
 ) -> None:  # fmt: skip
     """Write a tile over positions p0 … p0 + cols of images ``wide`` wide, dropping those beyond ``ow``."""
@@ -189,13 +175,14 @@ def _store_positions(
 
 @block
 def _convolve(
-    x: Any, w: Any, w_sums: Any, w_zeros: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any, code: Any,
+    x: Any, w: Any, w_sums: Any, w_zeros: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any,
+    code: Any,
     alpha: Any, beta: Any, quantize: Any, scale: Any, out_zero: Any, signed: Any,
 ) -> None:  # fmt: skip
     """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
     channels, groups, m, ow, plane = g[1] // g[15], g[15], g[4] // g[15], g[17], g[16] * g[17]
     if channels == 1 and groups > 1 and w_zeros.shape[0] == 0:
-        _depthwise(
+        convolve_depthwise(
             x, w, w_sums, scales, bias, out, q, scratch, g, x_zero, x_signed, code, alpha, beta, quantize, scale, out_zero, signed
         )  # fmt: skip
         return
@@ -208,7 +195,7 @@ def _convolve(
     room = span(room, 0, room.shape[0] // 4 * 4)
     for i in range(depth * 4):
         ones[i] = 1
-    _tables(g, blocks, high, wide, table)
+    byte_table(g, blocks, high, wide, table)
     zero = np.int32(x_zero + (128 if x_signed else 0))
     _row_terms(groups, m, zero, w_sums, w_zeros, scales, bias, row_ints, row_floats)
     has_t = w_zeros.shape[0] > 0
@@ -242,70 +229,6 @@ def _convolve(
                     activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
                 base = (item * m + m0) * plane
                 _store_positions(tile, rows, cols, p0, wide, ow, plane, out, q, base, quantize, scale, out_zero, signed, spare)
-
-
-@block
-def _pad_bytes(g: Any, x: Any, high: Any, wide: Any, source: Any, zero: Any, flip: Any) -> None:
-    """Copy one channel, sign bits flipped where asked, into padded phase images of bytes."""
-    rows, cols = phase_count(g[5], g[7], g[13]), phase_count(g[6], g[8], g[14])
-    h, w = g[2], g[3]
-    fill = np.uint8(np.uint8(zero) ^ flip)
-    for py in range(rows):
-        for px in range(cols):
-            for y in range(high):
-                iy = y * g[7] + py - g[9]
-                target = span(source, ((py * cols + px) * high + y) * wide, wide)
-                if 0 <= iy < h:
-                    spread_row(target, span(x, iy * w, w), px - g[10], g[8], fill)
-                else:
-                    for i in range(wide):
-                        target[i] = fill
-                for i in range(wide):
-                    target[i] ^= flip
-
-
-@block
-def _byte_taps(table: Any, w: Any, taps: Any, fours: Any, packed: Any) -> None:
-    """Byte offsets of the taps, padded to fours with taps of weight 0, and one channel's weights in fours."""
-    for k in range(taps):
-        packed[k] = np.int8(w[4 * k])
-    for k in range(taps, 4 * fours):
-        table[k], packed[k] = table[0], np.int8(0)
-
-
-@block
-def _depthwise(
-    x: Any, w: Any, w_sums: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any, code: Any, alpha: Any,
-    beta: Any, quantize: Any, scale: Any, out_zero: Any, signed: Any,
-) -> None:  # fmt: skip
-    """Each output channel reads one input channel: bytes stay bytes, four taps are joined in registers."""
-    taps, oh, ow, per = g[5] * g[6], g[16], g[17], g[4] // g[15]
-    high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
-    fours = (taps + 3) // 4
-    table, rest = span(scratch, 0, fours * 32).view(np.int64), onward(scratch, fours * 32)
-    packed, spare, line = span(rest, 0, fours * 4).view(np.int8), span(rest, fours * 4, COLS), onward(rest, fours * 4 + COLS)
-    row, room = span(line, 0, (ow + COLS) * 4).view(np.float32), onward(line, (ow + COLS) * 4)
-    _tables(g, 1, high, wide, table)
-    for k in range(taps):
-        table[k] = table[k] // 4
-    zero, flip = np.int32(x_zero + (128 if x_signed else 0)), np.uint8(128 if x_signed else 0)
-    lo, hi, clamps = clamp_of(code, alpha, beta)
-    for item in range(g[0] * g[1]):
-        _pad_bytes(g, onward(x, item * g[2] * g[3]), high, wide, room, zero, flip)
-        for m in range(per):
-            channel = item % g[1] * per + m
-            _byte_taps(table, onward(w, channel * taps * 4), taps, fours, packed)
-            shift = bias[channel] if bias.shape[0] > 0 else np.float32(0.0)
-            for oy in range(oh):
-                source = ptr(room, oy * wide)
-                _ROW(source, table, fours, packed, np.int32(zero * w_sums[channel]), scales[channel], shift, lo, hi, row, ow)
-                if not clamps:
-                    activate_at(ptr(row, 0), ow, code, alpha, beta)
-                at = ((item * per + m) * oh + oy) * ow
-                for x0 in range(0, ow, COLS):
-                    cols = min(COLS, ow - x0)
-                    part, to = ptr(row, x0), at + x0
-                    store_tile(part, ptr(out, to), ptr(q, to), ow, 1, 0, cols, quantize, scale, out_zero, signed, spare)
 
 
 _NEEDS = (depthwise_row_i8, tile_s8u8, scatter_rows_f32, quantize_tile, ACTIVATE)
@@ -348,7 +271,8 @@ def conv2d_i8_f32(
     """
     none = span(scratch, 0, 0)
     _convolve(
-        x, w_data, w_sums, w_zeros, scales, bias, out, none, scratch, geometry, x_zero, x_signed, activation, alpha, beta, False, np.float32(1.0), 0,
+        x, w_data, w_sums, w_zeros, scales, bias, out, none, scratch, geometry, x_zero, x_signed, activation, alpha, beta, False,
+        np.float32(1.0), 0,
         False,
     )  # fmt: skip
 
@@ -396,6 +320,7 @@ def conv2d_i8_q8(
     """
     none = span(scratch, 0, 0).view(np.float32)
     _convolve(
-        x, w_data, w_sums, w_zeros, scales, bias, none, out, scratch, geometry, x_zero, x_signed, activation, alpha, beta, True, out_scale, out_zero,
+        x, w_data, w_sums, w_zeros, scales, bias, none, out, scratch, geometry, x_zero, x_signed, activation, alpha, beta, True,
+        out_scale, out_zero,
         out_signed,
     )  # fmt: skip

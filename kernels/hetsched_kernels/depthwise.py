@@ -118,7 +118,8 @@ def _row_i8(
 
 
 @external(
-    U8P, I64P, types.int64, I8P, types.int32, types.float32, types.float32, types.float32, types.float32, F32P, types.int64, fast=frozenset()
+    U8P, I64P, types.int64, I8P, types.int32, types.float32, types.float32, types.float32, types.float32, F32P, types.int64,
+    fast=frozenset()
 )  # fmt: skip
 def depthwise_row_i8(
     source: Any, table: Any, fours: Any, weights: Any, u: Any, s: Any, r: Any, lo: Any, hi: Any, out: Any, count: Any

@@ -119,7 +119,8 @@ def _col_terms(c0: Any, cols: Any, sums: Any, zeros: Any, scales: Any, bias: Any
 
 @block
 def _product(
-    a: Any, a_scales: Any, a_zeros: Any, b: Any, b_sums: Any, b_zeros: Any, b_scales: Any, bias: Any, out: Any, q: Any, scratch: Any, m: Any, n: Any,
+    a: Any, a_scales: Any, a_zeros: Any, b: Any, b_sums: Any, b_zeros: Any, b_scales: Any, bias: Any, out: Any, q: Any, scratch: Any,
+    m: Any, n: Any,
     k: Any, a_signed: Any, raw: Any, code: Any, alpha: Any, beta: Any, quantize: Any, scale: Any, zero: Any, signed: Any,
 ) -> None:  # fmt: skip
     """All kernels of this module: float32 to ``out``, or 8-bit to ``q``, or int32 sums as the bits of ``out``."""
@@ -201,7 +202,8 @@ def gemm_i8_f32(
     """
     none = span(scratch, 0, 0)
     _product(
-        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, none, scratch, m, n, k, a_signed, False, activation, alpha, beta,
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, none, scratch, m, n, k, a_signed, False, activation, alpha,
+        beta,
         False, np.float32(1.0), 0, False,
     )  # fmt: skip
 
@@ -255,7 +257,8 @@ def gemm_i8_q8(
     """
     none = span(scratch, 0, 0).view(np.float32)
     _product(
-        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, none, out, scratch, m, n, k, a_signed, False, activation, alpha, beta, True,
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, none, out, scratch, m, n, k, a_signed, False, activation, alpha,
+        beta, True,
         out_scale, out_zero, out_signed,
     )  # fmt: skip
 
@@ -278,6 +281,7 @@ def gemm_i8_i32(
     none, zero = span(scratch, 0, 0), np.float32(0.0)
     no_floats = none.view(np.float32)
     _product(
-        a, no_floats, a_zeros, b_data, b_sums, b_zeros, no_floats, no_floats, out.view(np.float32), none, scratch, m, n, k, a_signed, True, 0,
+        a, no_floats, a_zeros, b_data, b_sums, b_zeros, no_floats, no_floats, out.view(np.float32), none, scratch, m, n, k, a_signed,
+        True, 0,
         zero, zero, False, zero, 0, False,
     )  # fmt: skip

@@ -74,7 +74,8 @@ def _pack_right(b: Any, rs: Any, cs: Any, k: Any, cols: Any, flip: Any, panel: A
 
 @block
 def _products(
-    a: Any, a_offsets: Any, b: Any, b_offsets: Any, out: Any, q: Any, scratch: Any, shape: Any, scale: Any, a_zero: Any, b_zero: Any, a_signed: Any,
+    a: Any, a_offsets: Any, b: Any, b_offsets: Any, out: Any, q: Any, scratch: Any, shape: Any, scale: Any, a_zero: Any, b_zero: Any,
+    a_signed: Any,
     b_signed: Any, code: Any, alpha: Any, beta: Any, quantize: Any, out_scale: Any, out_zero: Any, out_signed: Any,
 ) -> None:  # fmt: skip
     """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
@@ -98,7 +99,8 @@ def _products(
                 rows = min(ROWS, m - r0)
                 ints, floats = ptr(row_ints, 2 * r0), ptr(row_floats, 2 * r0)
                 _TILE_CALL(
-                    ptr(left, r0 * width), width, panel, table, groups, tile, COLS, ints, floats, col_ints, col_floats, HAS_T, lo, hi, rows, cols
+                    ptr(left, r0 * width), width, panel, table, groups, tile, COLS, ints, floats, col_ints, col_floats, HAS_T, lo, hi,
+                    rows, cols
                 )  # fmt: skip
                 if not clamps:
                     activate_at(ptr(tile, 0), rows * COLS, code, alpha, beta)
@@ -198,6 +200,7 @@ def matmul_i8_q8(
     """
     none = span(scratch, 0, 0).view(np.float32)
     _products(
-        a, a_offsets, b, b_offsets, none, out, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, True, out_scale,
+        a, a_offsets, b, b_offsets, none, out, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, True,
+        out_scale,
         out_zero, out_signed,
     )  # fmt: skip

@@ -8,13 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from hetsched_kernels import codes as c
+from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import InI64, InT, OutT
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.parts import span
+from hetsched_kernels.lowlevel import intrinsic
+from hetsched_kernels.parts import ptr, span
 
 _TILE = 16
+_SIDE = 8
 _SIZES = ("uint32", "uint8", "uint64", "uint16")
 
 
@@ -58,16 +62,53 @@ def _copy_run(src: Any, so: Any, ss: Any, dst: Any, do: Any, ds: Any, n: Any) ->
             dst[do + i * ds] = src[so + i * ss]
 
 
+@intrinsic
+def _transpose_square(typing_context: Any, src: Any, src_step: Any, dst: Any, dst_step: Any) -> Any:
+    """Move an 8 x 8 square: 8 runs of 8 elements ``src_step`` apart become columns of 8 runs ``dst_step`` apart."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        src, src_step, dst, dst_step = args
+        kind = v.vector(src.type.pointee, _SIDE)
+        size = signature.args[0].dtype.bitwidth // 8
+        rows = [v.load(b, b.gep(src, [b.mul(src_step, v.index(i))]), kind, size) for i in range(_SIDE)]
+        half = _SIDE // 2
+        low = [i // 2 + (i % 2) * _SIDE for i in range(_SIDE)]
+        high = [i + half for i in low]
+        for _ in range(3):  # three perfect shuffles of 8 rows are a transposition
+            pairs = [(rows[i], rows[i + half]) for i in range(half)]
+            rows = [b.shuffle_vector(x, y, v.lanes(order)) for x, y in pairs for order in (low, high)]
+        for i, row in enumerate(rows):
+            v.store(b, row, b.gep(dst, [b.mul(dst_step, v.index(i))]), size)
+        return context.get_dummy_value()
+
+    return types.none(src, types.int64, dst, types.int64), codegen
+
+
+@block
+def _copy_rectangle(
+    src: Any, so: Any, sr: Any, sc: Any, dst: Any, do: Any, dr: Any, dc: Any, r0: Any, r1: Any, c0: Any, c1: Any
+) -> None:  # fmt: skip
+    for r in range(r0, r1):
+        for k in range(c0, c1):
+            dst[do + r * dr + k * dc] = src[so + r * sr + k * sc]
+
+
 @block
 def _copy_plane(src: Any, so: Any, sr: Any, sc: Any, dst: Any, do: Any, dr: Any, dc: Any, rows: Any, cols: Any) -> None:
     """Two dimensions whose fast directions differ: tile by tile, so that both sides stay in cache."""
+    if sr == 1 and dc == 1 and rows >= _SIDE and cols >= _SIDE:
+        whole_rows, whole_cols = rows // _SIDE * _SIDE, cols // _SIDE * _SIDE
+        for k in range(0, whole_cols, _SIDE):
+            for r in range(0, whole_rows, _SIDE):
+                _transpose_square(ptr(src, so + r + k * sc), sc, ptr(dst, do + r * dr + k), dr)
+        _copy_rectangle(src, so, sr, sc, dst, do, dr, dc, 0, rows, whole_cols, cols)
+        _copy_rectangle(src, so, sr, sc, dst, do, dr, dc, whole_rows, rows, 0, whole_cols)
+        return
     for r0 in range(0, rows, _TILE):
         r1 = min(r0 + _TILE, rows)
         for c0 in range(0, cols, _TILE):
             c1 = min(c0 + _TILE, cols)
-            for r in range(r0, r1):
-                for k in range(c0, c1):
-                    dst[do + r * dr + k * dc] = src[so + r * sr + k * sc]
+            _copy_rectangle(src, so, sr, sc, dst, do, dr, dc, r0, r1, c0, c1)
 
 
 @kernel(T=_SIZES)

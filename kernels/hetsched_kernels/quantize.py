@@ -13,8 +13,8 @@ import numpy as np
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InI32, InT, OutF32, OutI32, OutU8
 from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.extremes import row_max, row_min
 from hetsched_kernels.parts import span
-from hetsched_kernels.softmax import row_max, row_min
 
 _MAGIC = np.float32(12582912.0)
 _MAGIC_BITS = np.int32(0x4B400000)

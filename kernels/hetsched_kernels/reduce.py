@@ -12,8 +12,9 @@ from hetsched_kernels import codes as c
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InT, OutF32, OutT
 from hetsched_kernels.compilation import REORDER, block, kernel
+from hetsched_kernels.extremes import row_max, row_min
 from hetsched_kernels.parts import span
-from hetsched_kernels.softmax import row_max, row_min, row_sum
+from hetsched_kernels.softmax import row_sum
 
 _ZERO = np.float32(0.0)
 

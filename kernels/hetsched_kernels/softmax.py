@@ -9,28 +9,10 @@ import numpy as np
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, InI64, OutF32
 from hetsched_kernels.compilation import REORDER, block, kernel
+from hetsched_kernels.extremes import row_max
 from hetsched_kernels.parts import span
 
 _ONE = np.float32(1.0)
-_FAST_MAX = REORDER | {"nnan"}
-
-
-@block(fast=_FAST_MAX)
-def row_max(x: Any) -> Any:
-    """Largest element of a non-empty run (NaN are ignored)."""
-    m = x[0]
-    for i in range(x.shape[0]):
-        m = x[i] if x[i] > m else m
-    return m
-
-
-@block(fast=_FAST_MAX)
-def row_min(x: Any) -> Any:
-    """Smallest element of a non-empty run (NaN are ignored)."""
-    m = x[0]
-    for i in range(x.shape[0]):
-        m = x[i] if x[i] < m else m
-    return m
 
 
 @block(fast=REORDER)

@@ -68,7 +68,8 @@ def target() -> Target:
     avx512 = x86 and {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= named
     vnni = avx512 and "avx512vnni" in named
     return Target(
-        str(triple), str(cpu), x86, avx512 or (x86 and {"avx2", "fma"} <= named), avx512, vnni, avx512 and "avx512vbmi" in named, avx512 or not x86 or "f16c" in named,
+        str(triple), str(cpu), x86, avx512 or (x86 and {"avx2", "fma"} <= named), avx512, vnni, avx512 and "avx512vbmi" in named,
+        avx512 or not x86 or "f16c" in named,
         vnni and _accepts_bytes(),
     )  # fmt: skip
 

@@ -91,7 +91,8 @@ def _micro(b: Any, args: Any, rows: int, wide: int, signed_a: bool) -> None:
 
 def _tile(signed_a: bool) -> Any:
     def typing(
-        tc: Any, a: Any, rs: Any, source: Any, table: Any, depth: Any, c: Any, ldc: Any, ri: Any, rf: Any, ci: Any, cf: Any, flags: Any, lo: Any,
+        tc: Any, a: Any, rs: Any, source: Any, table: Any, depth: Any, c: Any, ldc: Any, ri: Any, rf: Any, ci: Any, cf: Any, flags: Any,
+        lo: Any,
         hi: Any, rows: Any, cols: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -110,7 +111,8 @@ _tile_s8u8 = _tile(True)
 
 @external(*_PARAMETERS, fast=frozenset())
 def tile_u8s8(
-    a: Any, rs: Any, b: Any, table: Any, depth: Any, c: Any, ldc: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any, flags: Any,
+    a: Any, rs: Any, b: Any, table: Any, depth: Any, c: Any, ldc: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any,
+    flags: Any,
     lo: Any, hi: Any, rows: Any, cols: Any,
 ) -> None:  # fmt: skip
     """C[rows, cols] = clamp((Σ A (u8) · B (s8) - u·c - p·t) · (s·d) + e, lo, hi).
@@ -138,7 +140,8 @@ def tile_u8s8(
 
 @external(*_PARAMETERS, fast=frozenset())
 def tile_s8u8(
-    a: Any, rs: Any, b: Any, table: Any, depth: Any, c: Any, ldc: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any, flags: Any,
+    a: Any, rs: Any, b: Any, table: Any, depth: Any, c: Any, ldc: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any,
+    flags: Any,
     lo: Any, hi: Any, rows: Any, cols: Any,
 ) -> None:  # fmt: skip
     """C[rows, cols] = clamp((Σ A (s8) · B (u8) - u - p·t) · s + r, lo, hi); arguments as :data:`tile_u8s8`, c, d, e not read."""

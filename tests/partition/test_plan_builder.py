@@ -11,7 +11,7 @@ from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
 from hetsched.partition import Problem, baselines, build_plan, diff, explain, solve
 from hetsched.partition.memory import weight_bytes
-from hetsched.plan import Plan
+from hetsched.plans import Plan
 from hetsched.segments import schedule
 
 
@@ -122,3 +122,27 @@ def test_a_weight_that_two_processors_need_counts_twice(random_table):
     assert weight_bytes(graph, table, half_npu) == 256
     assert weight_bytes(graph, table, [float_cpu[0], half_npu[1]]) == 512 + 256
     assert weight_bytes(graph, table, bytes_npu) == 128
+
+
+def test_a_cause_says_what_moving_the_op_would_do_to_the_plan(random_table, graph_of):
+    kept = left = 0
+    for seed in range(25):
+        table = random_table(seed, 10, crossing_us=150)
+        problem = Problem.of(graph_of(table), table)
+        for solver in ("single:cpu0", "frontier-dp"):
+            solution = solve(problem, solver)
+            for i, cause in enumerate(solution.causes):
+                here = solution.alternative[i]
+                others = [a for a in table.alternatives(i) if table.alt_queue[a] != table.alt_queue[here]]
+                cheapest = min(others, key=lambda a: table.time_s[a], default=here)
+                moved = [*solution.alternative[:i], cheapest, *solution.alternative[i + 1 :]]
+                change = schedule(table, solution.order, moved).latency_s - solution.objective
+                if cause.startswith("kept on"):
+                    assert change >= 0 and table.time_s[cheapest] < table.time_s[here]
+                    kept += 1
+                if cause.startswith("left on"):
+                    assert change < 0
+                    left += 1
+                if cause.startswith("only"):
+                    assert not others
+    assert kept > 10 and left > 10
