@@ -1,34 +1,83 @@
-"""Writing files so that nothing half-written is ever left behind."""
+"""Writing files so that nothing half-written is ever left behind and nothing that is read is destroyed."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from hetsched.errors import OptionError
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` to a temporary file in the same folder, then rename it to ``path``.
+def check_destination(path: Path, inputs: Iterable[Path | str | None] = (), option: str = "-o") -> None:
+    """Refuse a destination before any work is done: no folder, not a plain file, or one of the files that are read.
+
+    Args:
+        path: where something will be written.
+        inputs: files that the same command reads; names that are no files (a SoC id) do no harm.
+        option: how the user named ``path``.
 
     Raises:
-        OptionError: the folder does not exist or cannot be written.
+        OptionError: it cannot be written, or would destroy an input.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        if path.is_dir():
+            raise OptionError(f"cannot write {path}: it is a folder; choose another place with {option}")
+        if path.exists() and not path.is_file():
+            raise OptionError(f"cannot write {path}: it is a device or a pipe, not a file; choose another place with {option}")
+        if not path.parent.is_dir():
+            raise OptionError(f"cannot write {path}: the folder {path.parent} does not exist; choose another place with {option}")
+        if not os.access(path.resolve().parent, os.W_OK):
+            raise OptionError(f"cannot write {path}: the folder {path.parent} is read-only; choose another place with {option}")
+        for given in inputs:
+            if given is not None and _same(path, Path(given)):
+                raise OptionError(f"cannot write {path}: it would replace {given}, which is read; choose another place with {option}")
+    except (OSError, ValueError) as e:
+        raise OptionError(f"cannot write {path}: {getattr(e, 'strerror', None) or e}; choose another place with {option}") from e
+
+
+def _same(a: Path, b: Path) -> bool:
+    try:
+        return a.resolve() == b.resolve() or a.samefile(b)
+    except OSError:
+        return False
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write ``data`` to a temporary file in the same folder, then rename it to ``path`` (links are followed).
+
+    A file of another kind (a model where a plan goes) is never replaced.
+
+    Raises:
+        OptionError: the folder does not exist or cannot be written, or there is something else at ``path``.
+    """
+    check_destination(path)
+    try:
+        target = path.resolve()
+        _refuse_other_kind(path, data)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
     except OSError as e:
         raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place with -o") from e
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)
         os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101
-        os.replace(name, path)  # noqa: PTH105
+        os.replace(name, target)  # noqa: PTH105
     except BaseException as e:
         Path(name).unlink(missing_ok=True)
         if isinstance(e, OSError):
             raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place with -o") from e
         raise
+
+
+def _refuse_other_kind(path: Path, data: bytes) -> None:
+    """Plans, pages, archives and traces start with bytes of their own."""
+    if path.is_file():
+        with path.open("rb") as f:
+            head = f.read(1)
+        if head and head != data[:1]:
+            raise OptionError(f"cannot write {path}: a file of another kind is there; remove it, or choose another place with -o")
 
 
 def _umask() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -216,20 +217,34 @@ class Op:
 
     def attr_int(self, name: str, default: int) -> int:
         """An integer attribute, or ``default``."""
-        return int(self.attrs.get(name, default))  # type: ignore[arg-type]
+        return self._integer(name, self.attrs.get(name, default))
 
     def attr_float(self, name: str, default: float) -> float:
         """A float attribute, or ``default``."""
-        return float(self.attrs.get(name, default))  # type: ignore[arg-type]
+        value = self.attrs.get(name, default)
+        if not isinstance(value, Real):
+            raise self._misfit(name, "a number")
+        return float(value)
 
     def attr_str(self, name: str, default: str) -> str:
         """A string attribute, or ``default``."""
         value = self.attrs.get(name, default)
-        return value.decode() if isinstance(value, bytes) else str(value)
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
     def attr_ints(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
         """A list-of-integers attribute, or ``default``."""
-        return tuple(int(v) for v in self.attrs.get(name, tuple(default)))  # type: ignore[union-attr]
+        value = self.attrs.get(name, tuple(default))
+        if not isinstance(value, tuple | list):
+            raise self._misfit(name, "a list")
+        return tuple(self._integer(name, v) for v in value)
+
+    def _integer(self, name: str, value: object) -> int:
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise self._misfit(name, "a whole number")
+        return int(value)
+
+    def _misfit(self, name: str, wanted: str) -> ModelError:
+        return ModelError(f"the attribute {name!r} of node {self.name!r} ({self.type}) is not {wanted}: the model file is damaged")
 
 
 @dataclass(frozen=True, slots=True)

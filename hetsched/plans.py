@@ -187,19 +187,25 @@ class Deployment(_Strict):
         """Read and validate a plan file.
 
         Raises:
-            PlanError: absent, not JSON, not a plan, or made by an incompatible version.
+            PlanError: absent, not JSON, not a plan, made by an incompatible version, or its parts contradict each other.
         """
         from pydantic import ValidationError
 
         from hetsched.errors import PlanError
+        from hetsched.plan_rules import check_plan
 
         if not path.is_file():
             raise PlanError(f"there is no plan file {path}")
         if path.stat().st_size > 256 << 20:
             raise PlanError(f"the plan file {path} is larger than 256 MiB: it is not a plan")
         try:
-            return cls.model_validate_json(path.read_bytes())
+            found = cls.model_validate_json(path.read_bytes())
+            for entry in found.entries:
+                check_plan(entry.plan)
         except ValidationError as e:
             first = e.errors()[0]
             where = ".".join(str(p) for p in first["loc"]) or "the top level"
             raise PlanError(f"{path} is not a valid plan file: {first['msg']} at {where}; make it again with 'hetsched plan'") from e
+        except PlanError as e:
+            raise PlanError(f"{path} is not a valid plan file: {e}; make it again with 'hetsched plan'") from e
+        return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Kind = Literal["cpu", "gpu", "npu"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
@@ -36,10 +36,31 @@ class Figure(_Strict):
         return self.value
 
 
+def _within(low: float, high: float) -> AfterValidator:
+    """A figure that no machine has is a slip of units or an attack: it would end as a division by zero or as infinity."""
+
+    def check(figure: Figure) -> Figure:
+        if not low <= figure.value <= high:
+            raise ValueError(f"the value {figure.value:g} makes no sense here: it must be from {low:g} to {high:g}")
+        return figure
+
+    return AfterValidator(check)
+
+
+Watts = Annotated[Figure, _within(0, 1e4)]
+Seconds = Annotated[Figure, _within(0, 1e3)]
+Bytes = Annotated[Figure, _within(0, 1e18)]
+Rate = Annotated[Figure, _within(1e3, 1e18)]
+"""Bytes or operations per second."""
+Share = Annotated[Figure, _within(1e-6, 10)]
+PerByte = Annotated[Figure, _within(0, 1e-3)]
+"""Joules or seconds per byte."""
+
+
 class OperatingPoint(_Strict):
     """A frequency and its supply voltage; ``voltage_estimated`` is shown wherever power is."""
 
-    hz: float = Field(gt=0)
+    hz: float = Field(ge=1e3, le=1e12)
     v: float = Field(gt=0, le=2.5)
     voltage_estimated: bool = True
 
@@ -51,14 +72,14 @@ class Cluster(_Strict):
     cores: tuple[int, ...] = ()
     operating_points: tuple[OperatingPoint, ...] = Field(min_length=1)
     operating_points_source: str
-    peak_ops_s: dict[str, Figure]
+    peak_ops_s: dict[str, Rate] = Field(min_length=1)
     """Per precision (``f32, f16, bf16, i8, i16, i4``), whole cluster at the top operating point."""
-    dynamic_w: Figure
+    dynamic_w: Watts
     """Whole cluster, fully active, at the top operating point; scales with f and V squared."""
-    leakage_w: Figure
+    leakage_w: Watts
     """Whole cluster at the top voltage and 25 degrees."""
-    leakage_doubling_k: Figure = Figure(value=30.0, estimated="typical FinFET leakage doubles every 25-35 K")
-    idle_w: Figure = Figure(value=0.0, estimated="power-gated when idle")
+    leakage_doubling_k: Annotated[Figure, _within(5, 1e3)] = Figure(value=30.0, estimated="typical FinFET leakage doubles every 25-35 K")
+    idle_w: Watts = Figure(value=0.0, estimated="power-gated when idle")
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -88,17 +109,17 @@ class Processor(_Strict):
     float_dtype: Literal["f32", "f16"] = "f32"
     """What ``--precision float`` means here, and what activations are stored as."""
     layout: Literal["native", "nhwc", "blocked"] = "native"
-    bandwidth_bytes_s: Figure
+    bandwidth_bytes_s: Rate
     """Reachable alone."""
-    core_bandwidth_bytes_s: Figure | None = None
+    core_bandwidth_bytes_s: Rate | None = None
     """Reachable by one core, for queues of a few cores; None: one core can use all of ``bandwidth_bytes_s``."""
-    onchip_bytes: Figure
-    launch_s: Figure
-    op_overhead_s: Figure
-    utilisation: dict[str, Figure] = Field(default_factory=dict)
+    onchip_bytes: Bytes
+    launch_s: Seconds
+    op_overhead_s: Seconds
+    utilisation: dict[str, Share] = Field(default_factory=dict)
     """Share of the peak that an operator class reaches (``conv1x1, conv, grouped, depthwise, gemm, matmul``), or one at one
     precision (``conv/i8``). What is absent comes from the cost model's parameters of the family."""
-    vector_bytes_s: Figure | None = None
+    vector_bytes_s: Rate | None = None
     """Rate of non-matrix work on data held on chip."""
 
 
@@ -106,11 +127,11 @@ class Link(_Strict):
     """What it takes to pass a tensor from one processor to another (both ways)."""
 
     between: tuple[Kind, Kind]
-    sync_s: Figure
+    sync_s: Seconds
     coherent: bool
-    cache_maintenance_s: Figure
+    cache_maintenance_s: Seconds
     """Per tensor, zero if coherent."""
-    cache_maintenance_s_per_byte: Figure
+    cache_maintenance_s_per_byte: PerByte
     handle: str | None = None
     """Zero-copy handle kind (``dma-buf, ahardwarebuffer, iosurface, shared``); None: data are copied."""
 
@@ -119,21 +140,21 @@ class Memory(_Strict):
     """DRAM and the system cache."""
 
     kind: str
-    capacity_bytes: Figure
-    peak_bytes_s: Figure
-    reachable_bytes_s: Figure
+    capacity_bytes: Bytes
+    peak_bytes_s: Rate
+    reachable_bytes_s: Rate
     """By all processors together."""
-    together_bytes_s: dict[str, Figure] = Field(default_factory=dict)
+    together_bytes_s: dict[str, Rate] = Field(default_factory=dict)
     """Measured sums for pairs (``cpu+npu``)."""
-    system_cache_bytes: Figure
-    energy_j_per_byte: Figure
+    system_cache_bytes: Bytes
+    energy_j_per_byte: PerByte
 
 
 class ThermalNode(_Strict):
     """A lump of heat capacity. Processors are named in ``processors``; ambient is implicit."""
 
     name: Name
-    capacity_j_per_k: Figure
+    capacity_j_per_k: Annotated[Figure, _within(1e-6, 1e9)]
     processors: tuple[Name, ...] = ()
 
 
@@ -141,16 +162,16 @@ class ThermalResistance(_Strict):
     """A heat path; ``ambient`` may be one end."""
 
     between: tuple[Name, Name]
-    k_per_w: Figure
+    k_per_w: Annotated[Figure, _within(1e-6, 1e6)]
 
 
 class Trip(_Strict):
     """A trip point: above ``temperature_c`` of ``node`` the governor cools ``processors``."""
 
     node: Name
-    temperature_c: Figure
-    hysteresis_k: Figure
-    polling_s: Figure
+    temperature_c: Annotated[Figure, _within(0, 500)]
+    hysteresis_k: Annotated[Figure, _within(0, 500)]
+    polling_s: Annotated[Figure, _within(1e-3, 1e4)]
     processors: tuple[Name, ...]
     governor: Literal["step_wise", "power_allocator"] = "step_wise"
     upper: float = Field(default=1.0, gt=0, le=1)
@@ -166,14 +187,28 @@ class Thermal(_Strict):
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Self:
-        names = {n.name for n in self.nodes} | {"ambient"}
+        names = {n.name for n in self.nodes}
+        if len(names) < len(self.nodes) or "ambient" in names:
+            raise ValueError("two thermal nodes share a name, or one is called 'ambient', which is implicit")
         for r in self.resistances:
-            if not set(r.between) <= names:
-                raise ValueError(f"thermal resistance {r.between} names a node that does not exist")
+            if not set(r.between) <= names | {"ambient"} or r.between[0] == r.between[1]:
+                raise ValueError(f"thermal resistance {r.between} names a node that does not exist, or one twice")
         for t in self.trips:
             if t.node not in names:
                 raise ValueError(f"trip on {t.node!r}, which is not a thermal node")
+        lonely = names - self._cooled()
+        if lonely:
+            raise ValueError(f"the thermal node {min(lonely)!r} has no path of resistances to 'ambient', so it would only get hotter")
         return self
+
+    def _cooled(self) -> set[str]:
+        """Nodes that resistances join to ambient."""
+        found, new = {"ambient"}, True
+        while new:
+            ends = {n for r in self.resistances if set(r.between) & found for n in r.between}
+            new = not ends <= found
+            found |= ends
+        return found
 
 
 class SoC(_Strict):
@@ -191,10 +226,10 @@ class SoC(_Strict):
     memory: Memory
     links: tuple[Link, ...] = ()
     thermal: Thermal
-    base_w: Figure
+    base_w: Watts
     """Rest of the device (display, radios, rails) while inferring."""
     governor: Literal["performance", "schedutil", "powersave"] = "performance"
-    interval: tuple[float, float] = (0.6, 1.6)
+    interval: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1, le=100)]] = (0.6, 1.6)
     """80 % interval of a latency prediction, as factors, until issue-4 models calibrate it."""
     notes: tuple[str, ...] = ()
 
@@ -206,6 +241,10 @@ class SoC(_Strict):
         for queue, target in self.queues.items():
             if target.split(":")[0] not in names:
                 raise ValueError(f"queue {queue!r} names the processor {target!r}, which does not exist")
+        thermal = [p for x in (*self.thermal.nodes, *self.thermal.trips) for p in x.processors]
+        stranger = next((p for p in thermal if p not in names), None)
+        if stranger is not None:
+            raise ValueError(f"the thermal network names the processor {stranger!r}, which does not exist")
         if not any(p.kind == "cpu" for p in self.processors):
             raise ValueError("a SoC needs a processor of kind cpu: it submits the work")
         return self

@@ -15,7 +15,7 @@ from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
-from hetsched.files import write_atomically
+from hetsched.files import check_destination, write_atomically
 from hetsched.graph import Graph
 from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, SoCRef
 from hetsched.socs import SoC
@@ -56,6 +56,8 @@ class Planned:
     def save(self, path: str | Path) -> Path:
         """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
         path = Path(path)
+        weights = dict.fromkeys(t.data.path for t in self.graph.tensors.values() if t.data is not None)
+        check_destination(path, (self.graph.source, *weights))
         write_atomically(path, relocated(self.deployment, self.graph, path).to_json().encode())
         return path
 

@@ -11,6 +11,7 @@ from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
+from hetsched.files import check_destination
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
     given = [items] if isinstance(items, (str, Path, Planned, Simulated, Ran, Trace)) else list(items)
     if not given:
         raise OptionError("a report needs at least one plan or trace")
+    target = Path(path)
+    check_destination(target, [item for item in given if isinstance(item, (str, Path))])
     parts = [part for item in given for part in _parts(item)]
     plans = [p for p in parts if isinstance(p, PlanItem)]
     if len(plans) > 1:
         parts.insert(0, ComparisonItem(plans))
-    target = Path(path)
     render(parts, target)
     return target
 

@@ -11,6 +11,7 @@ from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planning import Planned, plan
 from hetsched.errors import ModelError, PlanError
 from hetsched.graph import Graph
+from hetsched.plan_rules import check_graph
 from hetsched.plans import Deployment
 from hetsched.socs import SoC
 
@@ -53,6 +54,7 @@ def read_plan(path: Path) -> Planned:
 
     deployment = Deployment.from_file(path)
     graph = _model_of(deployment, path)
+    check_graph(deployment.entries[0].plan, graph)
     chip = _soc_of(deployment, path)
     table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime)
     return Planned(deployment, graph, chip, table, 0.0, path)

@@ -11,6 +11,7 @@ from hetsched.app.planning import plan as plan_one
 from hetsched.cli import options
 from hetsched.cli.progress import progress
 from hetsched.errors import OptionError
+from hetsched.files import check_destination
 
 
 def plan_all(
@@ -33,6 +34,9 @@ def plan_all(
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
     limit = options.seconds(time_limit, "--time-limit")
     targets = destinations(models, output)
+    for target in targets:
+        if target is not None:
+            check_destination(target, (*models, soc, solver.partition(":")[2]))
     results = []
     for model, target in zip(models, targets, strict=True):
         with progress(model.name, quiet) as bar:
@@ -53,13 +57,14 @@ def destinations(models: Sequence[Path], output: Path | None) -> list[Path | Non
     if output is None:
         return [None] * len(models)
     if len(models) == 1 and not output.is_dir():
-        if not output.parent.is_dir():
-            raise OptionError(f"cannot write {output}: the folder {output.parent} does not exist")
         return [output]
     if output.exists() and not output.is_dir():
         raise OptionError(f"-o {output} must be a folder when several models are planned")
     names = [f"{m.stem}.plan.json" for m in models]
     if len(set(names)) != len(names):
         raise OptionError("two models have the same file name: plan them one at a time with -o")
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise OptionError(f"cannot make the folder {output}: {e.strerror}; choose another place with -o") from e
     return [output / n for n in names]

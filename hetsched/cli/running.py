@@ -9,6 +9,7 @@ from hetsched.app.running import Ran, run
 from hetsched.cli import traces
 from hetsched.cli.progress import progress
 from hetsched.cli.simulating import plan_options
+from hetsched.files import check_destination, write_atomically
 
 
 def run_one(
@@ -27,7 +28,9 @@ def run_one(
     quiet: bool,
 ) -> Ran:
     """Run a plan file, or plan a model first."""
-    traces.check_name(trace)
+    traces.check_name(trace, (target, soc, inputs))
+    if output is not None:
+        check_destination(output, (target, soc, inputs, trace))
     with progress("running", quiet) as bar:
         bar.stage("planning and compiling")
         result = run(
@@ -46,7 +49,6 @@ def write_outputs(result: Ran, path: Path) -> None:
 
     import numpy as np
 
-    from hetsched.files import write_atomically
 
     data = io.BytesIO()
     np.savez(data, **result.outputs)  # type: ignore[arg-type]

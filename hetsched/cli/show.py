@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hetsched.cli.lines import printable
+
 if TYPE_CHECKING:
     from hetsched.app.planning import Planned
     from hetsched.app.running import Ran
@@ -26,8 +28,8 @@ def json(value: object) -> None:
 
 
 def line(text: str) -> None:
-    """Print one line as it is."""
-    print(text)
+    """Print one line; what a terminal would obey is escaped."""
+    print(printable(text))
 
 
 def seconds(value: float | None) -> str:
@@ -54,11 +56,11 @@ def megabytes(value: float) -> str:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> None:
     """Print a table; cells are shown literally (names from a file are not markup)."""
-    out = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    out = Table(title=escape(printable(title)), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
         out.add_column(column, justify="right" if i in numeric else "left", overflow="fold")
     for row in rows:
-        out.add_row(*(escape(c) for c in row))
+        out.add_row(*(escape(printable(c)) for c in row))
     console.print(out)
 
 

@@ -26,7 +26,7 @@ def simulate_one(
     quiet: bool,
 ) -> Simulated:
     """Simulate a plan file, or plan a model first."""
-    traces.check_name(trace)
+    traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
         result = simulate(
             target, soc, duration_s=duration_s, ambient_c=ambient_c, policy=policy, period_s=period_s, progress=bar.share,

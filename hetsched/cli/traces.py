@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from hetsched.errors import OptionError
+from hetsched.files import check_destination
 from hetsched.trace import Trace
 
 SUFFIXES = (".pftrace", ".parquet")
 
 
-def check_name(path: Path | None) -> None:
-    """Refuse an unknown suffix, or a folder that does not exist."""
-    if path is not None and path.suffix not in SUFFIXES:
+def check_name(path: Path | None, inputs: Iterable[Path | str | None] = ()) -> None:
+    """Refuse an unknown suffix, a place that cannot be written, or one of the ``inputs``."""
+    if path is None:
+        return
+    if path.suffix not in SUFFIXES:
         raise OptionError(f"--trace {path} must end in {' or '.join(SUFFIXES)}")
-    if path is not None and not path.parent.is_dir():
-        raise OptionError(f"--trace {path}: the folder {path.parent} does not exist")
+    check_destination(path, inputs, "--trace")
 
 
 def write(trace: Trace, path: Path | None) -> None:

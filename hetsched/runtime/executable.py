@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError, PlanError
 from hetsched.graph import Graph
+from hetsched.plan_rules import check_graph, check_memory
 from hetsched.plans import Plan, PlanSegment
 from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
 from hetsched.runtime.delegates import load_delegate
@@ -25,6 +26,8 @@ from hetsched.trace import Trace
 
 #: How long a failed or interrupted run waits for kernels that are still running.
 _DRAIN_S = 10.0
+#: How long all iterations of a run may take together, unless the caller says otherwise.
+_LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,13 @@ def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Dele
     _check_plan(graph, plan, soc, delegate)
     delegates = _delegates(plan, delegate)
     if delegate == "null":
+        seconds = sum(s.launch_s + s.transfer_s for s in plan.segments) + sum(p.seconds for p in plan.placements)
+        if seconds > _LIMIT_S:
+            raise PlanError(f"the plan predicts {seconds:.3g} s of work, and the null delegate waits as long: at most {_LIMIT_S:g} s")
         # The plan's offsets are for what the target stores (often float16); nothing is computed, so only the ends are needed.
         arena, buffers = Arena(0), own_buffers(graph)
     else:
+        check_memory(plan, graph)
         arena = Arena(plan.arena_bytes)
         buffers = bind_buffers(graph, plan.buffers, arena)
     board = FenceBoard(len(plan.segments))
@@ -97,13 +104,7 @@ def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | N
         raise PlanError(
             f"the plan uses the queue {elsewhere.queue!r}, which is not a CPU of this machine: plan for host, or try --delegate null"
         )
-    planned = {o for s in plan.segments for o in s.ops}
-    for op in graph.ops:
-        if op.name not in planned:
-            raise PlanError(f"the plan does not place op {op.name!r}: it was made for another model or another set of passes")
-    if len(planned) != len(graph.ops):
-        extra = next(o for s in plan.segments for o in s.ops if o not in graph.op_index)
-        raise PlanError(f"the plan places op {extra!r}, which graph {graph.name!r} does not have")
+    check_graph(plan, graph)
     foreign = next((b.tensor for b in plan.buffers if b.tensor not in graph.tensors), None)
     if foreign is not None and delegate != "null":
         raise PlanError(
@@ -169,7 +170,7 @@ class Executable:
                 worker.join(_DRAIN_S)
 
     def run(
-        self, feeds: Mapping[str, npt.NDArray[Any]], *, repeat: int = 1, trace: bool = True, observe: bool = False, timeout_s: float = 600.0
+        self, feeds: Mapping[str, npt.NDArray[Any]], *, repeat: int = 1, trace: bool = True, observe: bool = False, timeout_s: float = _LIMIT_S
     ) -> RunResult:
         """Run the plan ``repeat`` times on the same inputs.
 

@@ -44,3 +44,4 @@ OutBool: TypeAlias = Array
 #: What a kernel takes for "there is none" where an array is optional (a bias, a mask, a zero point).
 NO_F32 = np.zeros(0, np.float32)
 NO_I32 = np.zeros(0, np.int32)
+NO_U8 = np.zeros(0, np.uint8)

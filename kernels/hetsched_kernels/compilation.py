@@ -30,7 +30,7 @@ CONTRACT = frozenset({"contract"})
 config: Any = numba_config
 _PACKAGE = Path(__file__).parent
 _IMPORT = re.compile(r"^from hetsched_kernels\.(\w+) import|^from hetsched_kernels import (\w+)", re.MULTILINE)
-_KEEP = 64
+_KEEP = 256
 _lock = RLock()
 
 _SCALARS = {"int": types.int64, "float": types.float32, "bool": types.boolean}
@@ -212,6 +212,37 @@ class Kernel:
         readonly = annotation.startswith("In")
         element = annotation.removeprefix("In").removeprefix("Out")
         return types.Array(letters.get(element) or _ELEMENTS[element], 1, "C", readonly=readonly)
+
+
+class Variant:
+    """An entry point that shares another kernel's machine code: it only rearranges the arguments.
+
+    Attributes:
+        name: the function's name.
+    """
+
+    def __init__(self, core: Kernel, arrange: Callable[..., tuple[Any, ...]]) -> None:
+        self.name = arrange.__name__
+        self.__doc__ = arrange.__doc__
+        self._core, self._arrange = core, arrange
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the kernel; arguments are those of the decorated function, by position."""
+        return self._core(*self._arrange(*args))
+
+    def compile(self, *dtypes: Any) -> Any:
+        """As :meth:`Kernel.compile`."""
+        dispatcher, arrange = self._core.compile(*dtypes), self._arrange
+        return lambda *args: dispatcher(*arrange(*args))
+
+    def variants(self) -> list[tuple[str, ...]]:
+        """As :meth:`Kernel.variants`."""
+        return self._core.variants()
+
+
+def variant(core: Kernel) -> Callable[[Callable[..., tuple[Any, ...]]], Variant]:
+    """Mark a function that turns its own arguments into those of ``core`` as an entry point."""
+    return lambda arrange: Variant(core, arrange)
 
 
 @overload

@@ -16,7 +16,7 @@ from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.depthwise import depthwise_row_f32
 from hetsched_kernels.gemm import clamp_of
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_i64, onward, ptr, span
 from hetsched_kernels.spans import spread_row
 from hetsched_kernels.tile import COLS, LANES, ROWS, TILE
 from hetsched_kernels.tile_f32 import NO_BIAS, ROW_BIAS, gather_panel_f32, scatter_rows_f32, tile_f32
@@ -29,8 +29,9 @@ _GATHER = gather_panel_f32.call
 _SCATTER = scatter_rows_f32.call
 _DEPTHWISE = depthwise_row_f32.call
 _ZERO = np.float32(0.0)
-#: From this many row panels on, a panel of the input is made contiguous first.
+#: From this many row panels on, a panel of the input is made contiguous first, if its rows would fall on the same cache sets.
 _PACK_FROM = 4
+_SET_STRIDE = 256
 
 
 def pack_conv_f32(w: Array, groups: int = 1) -> Array:
@@ -120,6 +121,8 @@ def gather_tail(source: Any, start: Any, table: Any, k: Any, cols: Any, panel: A
 @block
 def scatter_positions(tile: Any, rows: Any, cols: Any, p0: Any, wide: Any, ow: Any, plane: Any, out: Any, base: Any) -> None:
     """Write a tile over positions p0 … p0 + cols of images ``wide`` wide to the output, dropping those beyond ``ow``."""
+    if wide == ow:
+        wide, ow = plane, plane  # no padding between rows: one run
     done = 0
     while done < cols:
         y, x = (p0 + done) // wide, (p0 + done) % wide
@@ -156,6 +159,7 @@ def _convolve(
     height = min(ROWS, m)
     by_rows = wide != ow and ((ow + LANES - 1) // LANES) * LANES <= wide
     runs, length = (oh, ow) if by_rows else (1, (oh - 1) * wide + ow)
+    aliased = direct and m >= _PACK_FROM * ROWS and g[2] * g[3] % _SET_STRIDE == 0
     straight = clamps and (by_rows or wide == ow)
     for run in range(runs):
         for p0 in range(0, length, COLS):
@@ -165,7 +169,7 @@ def _convolve(
             if direct and cols < COLS:
                 gather_tail(source, at, table, k, cols, panel)
                 rows_of_b, values = ptr(packed, 0), ptr(panel, 0)
-            elif m >= _PACK_FROM * ROWS:
+            elif aliased:
                 _GATHER(ptr(source, at), table, k, panel)
                 rows_of_b, values = ptr(packed, 0), ptr(panel, 0)
             for m0 in range(0, m, height):
@@ -252,7 +256,7 @@ def conv2d_f32(
     high = (g[2] + g[9] + g[11] + g[7] - 1) // g[7]
     wide = (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
     images, plane, area = phase_count(g[5], g[7], g[13]) * phase_count(g[6], g[8], g[14]), g[16] * g[17], g[2] * g[3]
-    table, packed = span(scratch, 0, 2 * k).view(np.int64), span(scratch, 2 * k, 2 * k).view(np.int64)
+    table, packed = as_i64(scratch, 0, 2 * k), as_i64(scratch, 2 * k, 2 * k)
     spare, tile = span(scratch, 4 * k, TILE), span(scratch, 4 * k + TILE, TILE)
     panel = span(scratch, 4 * k + 2 * TILE, k * COLS)
     room = onward(scratch, 4 * k + 2 * TILE + k * COLS)

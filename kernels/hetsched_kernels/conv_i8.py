@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched_kernels.activation import ACTIVATE, activate_at
-from hetsched_kernels.arrays import Array, InF32, InI32, InI64, InU8, OutF32, OutU8
-from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.arrays import NO_F32, NO_U8, Array, InF32, InI32, InI64, InU8, OutF32, OutU8
+from hetsched_kernels.compilation import block, kernel, variant
 from hetsched_kernels.conv import phase_count
 from hetsched_kernels.conv_i8_depthwise import byte_table, convolve_depthwise
 from hetsched_kernels.depthwise import depthwise_row_i8
 from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
 from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.gemm_i8 import signed_weights
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_i32, as_i64, as_u32, onward, ptr, span
 from hetsched_kernels.spans import valid_range
 from hetsched_kernels.tile import COLS, ROWS
 from hetsched_kernels.tile_f32 import scatter_rows_f32
@@ -139,7 +139,7 @@ def _column_terms(
     for i in range(2 * ROWS):
         row_ints[i] = 0
     _TILE_CALL(ones, depth * 4, source, table, depth, tile, COLS, row_ints, row_floats, col_ints, col_floats, RAW, zero, zero, 1, COLS)
-    sums = span(tile, 0, COLS).view(np.int32)
+    sums = as_i32(tile, 0, COLS)
     for j in range(COLS):
         col_ints[COLS + j] = sums[j] - constant
 
@@ -162,6 +162,8 @@ def _store_positions(
     signed: Any, spare: Any,
 ) -> None:  # fmt: skip
     """Write a tile over positions p0 … p0 + cols of images ``wide`` wide, dropping those beyond ``ow``."""
+    if wide == ow:
+        wide, ow = plane, plane  # no padding between rows: one run
     done = 0
     while done < cols:
         y, x = (p0 + done) // wide, (p0 + done) % wide
@@ -173,11 +175,13 @@ def _store_positions(
         done += run
 
 
-@block
+_NEEDS = (depthwise_row_i8, tile_s8u8, scatter_rows_f32, quantize_tile, ACTIVATE)
+
+
+@kernel(needs=_NEEDS, fast=_EXACT)
 def _convolve(
-    x: Any, w: Any, w_sums: Any, w_zeros: Any, scales: Any, bias: Any, out: Any, q: Any, scratch: Any, g: Any, x_zero: Any, x_signed: Any,
-    code: Any,
-    alpha: Any, beta: Any, quantize: Any, scale: Any, out_zero: Any, signed: Any,
+    x: InU8, w: InU8, w_sums: InI32, w_zeros: InI32, scales: InF32, bias: InF32, out: OutF32, q: OutU8, scratch: OutU8, g: InI64,
+    x_zero: int, x_signed: bool, code: int, alpha: float, beta: float, quantize: bool, scale: float, out_zero: int, signed: bool
 ) -> None:  # fmt: skip
     """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
     channels, groups, m, ow, plane = g[1] // g[15], g[15], g[4] // g[15], g[17], g[16] * g[17]
@@ -190,7 +194,7 @@ def _convolve(
     blocks = (channels + 3) // 4
     depth = blocks * g[5] * g[6]
     padded = (m + ROWS - 1) // ROWS * ROWS
-    table, ones = span(scratch, 0, depth * 8).view(np.int64), span(scratch, depth * 8, depth * 4)
+    table, ones = as_i64(scratch, 0, depth * 8), span(scratch, depth * 8, depth * 4)
     row_ints, row_floats, col_ints, col_floats, tile, spare, room = split_terms(onward(scratch, depth * 12), groups * padded)
     room = span(room, 0, room.shape[0] // 4 * 4)
     for i in range(depth * 4):
@@ -209,7 +213,7 @@ def _convolve(
             channels,
             high,
             wide,
-            room.view(np.uint32),
+            as_u32(room, 0, room.shape[0]),
             zero,
             np.uint32(0x80808080 if x_signed else 0),
         )
@@ -231,10 +235,7 @@ def _convolve(
                 _store_positions(tile, rows, cols, p0, wide, ow, plane, out, q, base, quantize, scale, out_zero, signed, spare)
 
 
-_NEEDS = (depthwise_row_i8, tile_s8u8, scatter_rows_f32, quantize_tile, ACTIVATE)
-
-
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_convolve)
 def conv2d_i8_f32(
     x: InU8,
     w_data: InU8,
@@ -250,7 +251,7 @@ def conv2d_i8_f32(
     activation: int,
     alpha: float,
     beta: float,
-) -> None:
+) -> tuple[Any, ...]:
     """Compute out = activation(Σ (w - zw)(x - zx) · scale[m] + bias[m]): int32 sums, then float32 in exactly that order.
 
     Args:
@@ -269,15 +270,13 @@ def conv2d_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    none = span(scratch, 0, 0)
-    _convolve(
-        x, w_data, w_sums, w_zeros, scales, bias, out, none, scratch, geometry, x_zero, x_signed, activation, alpha, beta, False,
-        np.float32(1.0), 0,
-        False,
+    return (
+        x, w_data, w_sums, w_zeros, scales, bias, out, NO_U8, scratch, geometry, x_zero, x_signed, activation, alpha, beta, False, 1.0, 0,
+        False
     )  # fmt: skip
 
 
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_convolve)
 def conv2d_i8_q8(
     x: InU8,
     w_data: InU8,
@@ -296,7 +295,7 @@ def conv2d_i8_q8(
     out_scale: float,
     out_zero: int,
     out_signed: bool,
-) -> None:
+) -> tuple[Any, ...]:
     """As :data:`conv2d_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
@@ -318,9 +317,8 @@ def conv2d_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    none = span(scratch, 0, 0).view(np.float32)
-    _convolve(
-        x, w_data, w_sums, w_zeros, scales, bias, none, out, scratch, geometry, x_zero, x_signed, activation, alpha, beta, True,
-        out_scale, out_zero,
-        out_signed,
+    return (
+        x, w_data, w_sums, w_zeros, scales, bias, NO_F32, out, scratch, geometry, x_zero, x_signed, activation, alpha, beta, True,
+        out_scale,
+        out_zero, out_signed,
     )  # fmt: skip

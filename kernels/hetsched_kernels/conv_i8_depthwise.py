@@ -12,7 +12,7 @@ from hetsched_kernels.conv import phase_count
 from hetsched_kernels.depthwise import depthwise_row_i8
 from hetsched_kernels.finish_i8 import store_tile
 from hetsched_kernels.gemm import clamp_of
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_f32, as_i8, as_i64, onward, ptr, span
 from hetsched_kernels.spans import spread_row
 from hetsched_kernels.tile import COLS
 
@@ -73,9 +73,9 @@ def convolve_depthwise(
     taps, oh, ow, per = g[5] * g[6], g[16], g[17], g[4] // g[15]
     high, wide = (g[2] + g[9] + g[11] + g[7] - 1) // g[7], (g[3] + g[10] + g[12] + g[8] - 1) // g[8]
     fours = (taps + 3) // 4
-    table, rest = span(scratch, 0, fours * 32).view(np.int64), onward(scratch, fours * 32)
-    packed, spare, line = span(rest, 0, fours * 4).view(np.int8), span(rest, fours * 4, COLS), onward(rest, fours * 4 + COLS)
-    row, room = span(line, 0, (ow + COLS) * 4).view(np.float32), onward(line, (ow + COLS) * 4)
+    table, rest = as_i64(scratch, 0, fours * 32), onward(scratch, fours * 32)
+    packed, spare, line = as_i8(rest, 0, fours * 4), span(rest, fours * 4, COLS), onward(rest, fours * 4 + COLS)
+    row, room = as_f32(line, 0, (ow + COLS) * 4), onward(line, (ow + COLS) * 4)
     byte_table(g, 1, high, wide, table)
     for k in range(taps):
         table[k] = table[k] // 4

@@ -11,7 +11,7 @@ from hetsched_kernels.activation import ACTIVATE, activate
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.conv import gather_tail, pack_conv_f32
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_i64, onward, ptr, span
 from hetsched_kernels.spans import valid_range
 from hetsched_kernels.tile import COLS, ROWS, TILE
 from hetsched_kernels.tile_f32 import NO_BIAS, gather_panel_f32, tile_f32
@@ -117,7 +117,7 @@ def conv_transpose2d_f32(
     """
     g = geometry
     k, m, area, plane = g[1] // g[15], g[4] // g[15], g[2] * g[3], g[16] * g[17]
-    table, packed = span(scratch, 0, 2 * k).view(np.int64), span(scratch, 2 * k, 2 * k).view(np.int64)
+    table, packed = as_i64(scratch, 0, 2 * k), as_i64(scratch, 2 * k, 2 * k)
     tile, spare = span(scratch, 4 * k, TILE), span(scratch, 4 * k + TILE, TILE)
     panel = span(scratch, 4 * k + 2 * TILE, k * COLS)
     for i in range(k):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hetsched_kernels.compilation import block
-from hetsched_kernels.parts import onward, span
+from hetsched_kernels.parts import as_f32, as_i32, onward, span
 from hetsched_kernels.tile import COLS, ROWS, TILE
 from hetsched_kernels.tile_f32 import scatter_rows_f32
 from hetsched_kernels.tile_i8 import quantize_tile
@@ -26,10 +24,10 @@ def split_terms(scratch: Any, rows: Any) -> Any:
     """Row ints [tiles, 2, ROWS], row floats, column ints [2, COLS], column floats, float tile, spare bytes, the rest."""
     padded = (rows + ROWS - 1) // ROWS * ROWS * 8
     at = 2 * padded
-    row_ints, row_floats = span(scratch, 0, padded).view(np.int32), span(scratch, padded, padded).view(np.float32)
-    col_ints, col_floats = span(scratch, at, COLS * 8).view(np.int32), span(scratch, at + COLS * 8, COLS * 8).view(np.float32)
+    row_ints, row_floats = as_i32(scratch, 0, padded), as_f32(scratch, padded, padded)
+    col_ints, col_floats = as_i32(scratch, at, COLS * 8), as_f32(scratch, at + COLS * 8, COLS * 8)
     at += COLS * 16
-    tile = span(scratch, at, TILE * 4).view(np.float32)
+    tile = as_f32(scratch, at, TILE * 4)
     at += TILE * 4
     return row_ints, row_floats, col_ints, col_floats, tile, span(scratch, at, COLS), onward(scratch, at + (COLS + 63) // 64 * 64)
 

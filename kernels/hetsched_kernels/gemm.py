@@ -11,7 +11,7 @@ from hetsched_kernels import codes
 from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_i64, onward, ptr, span
 from hetsched_kernels.tile import COLS, ROWS, TILE
 from hetsched_kernels.tile_f32 import COL_BIAS, NO_BIAS, tile_f32
 
@@ -82,7 +82,7 @@ def gemm_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    table = span(scratch, 0, 2 * k).view(np.int64)
+    table = as_i64(scratch, 0, 2 * k)
     spare = span(scratch, 2 * k, TILE)
     spare_bias = span(scratch, 2 * k + TILE, COLS)
     for i in range(k):
@@ -191,7 +191,7 @@ def matmul_f32(
         beta: its second.
     """
     m, n, k = shape[0], shape[1], shape[2]
-    table = span(scratch, 0, 2 * k).view(np.int64)
+    table = as_i64(scratch, 0, 2 * k)
     spare = span(scratch, 2 * k, TILE)
     spare_bias = span(scratch, 2 * k + TILE, COLS)
     panel = span(scratch, 2 * k + TILE + COLS, k * COLS)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetsched_kernels.activation import ACTIVATE, activate_at
-from hetsched_kernels.arrays import Array, InF32, InI32, InU8, OutF32, OutI32, OutU8
-from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.arrays import NO_F32, NO_U8, Array, InF32, InI32, InU8, OutF32, OutI32, OutU8
+from hetsched_kernels.compilation import block, kernel, variant
 from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
 from hetsched_kernels.gemm import clamp_of
-from hetsched_kernels.parts import onward, ptr, span
+from hetsched_kernels.parts import as_i32, as_i64, onward, ptr, span
 from hetsched_kernels.tile import COLS, LANES, ROWS
 from hetsched_kernels.tile_f32 import scatter_rows_f32
 from hetsched_kernels.tile_i8 import HAS_T, RAW, quantize_tile, tile_u8s8
@@ -92,7 +92,7 @@ def pack_rows(a: Any, m: Any, k: Any, width: Any, flip: Any, packed: Any, sums: 
 @block
 def depth_table(scratch: Any, groups: Any) -> Any:
     """Where each group of four lies in a packed panel, and the rest of the scratch."""
-    table = span(scratch, 0, groups * 8).view(np.int64)
+    table = as_i64(scratch, 0, groups * 8)
     for i in range(groups):
         table[i] = i * COLS * 4
     return table, onward(scratch, groups * 8)
@@ -117,18 +117,21 @@ def _col_terms(c0: Any, cols: Any, sums: Any, zeros: Any, scales: Any, bias: Any
         col_floats[COLS + j] = bias[at] if bias.shape[0] > 0 else np.float32(0.0)
 
 
-@block
+_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
+
+
+@kernel(needs=_NEEDS, fast=_EXACT)
 def _product(
-    a: Any, a_scales: Any, a_zeros: Any, b: Any, b_sums: Any, b_zeros: Any, b_scales: Any, bias: Any, out: Any, q: Any, scratch: Any,
-    m: Any, n: Any,
-    k: Any, a_signed: Any, raw: Any, code: Any, alpha: Any, beta: Any, quantize: Any, scale: Any, zero: Any, signed: Any,
+    a: InU8, a_scales: InF32, a_zeros: InI32, b: InU8, b_sums: InI32, b_zeros: InI32, b_scales: InF32, bias: InF32, out: OutF32, q: OutU8,
+    scratch: OutU8, m: int, n: int, k: int, a_signed: bool, raw: bool, code: int, alpha: float, beta: float, quantize: bool, scale: float,
+    zero: int, signed: bool
 ) -> None:  # fmt: skip
     """All kernels of this module: float32 to ``out``, or 8-bit to ``q``, or int32 sums as the bits of ``out``."""
     groups = (k + 3) // 4
     width = groups * 4
     table, rest = depth_table(scratch, groups)
     row_ints, row_floats, col_ints, col_floats, tile, spare, rest = split_terms(rest, m)
-    sums, packed = span(rest, 0, m * 4).view(np.int32), span(rest, m * 4, m * width)
+    sums, packed = as_i32(rest, 0, m * 4), span(rest, m * 4, m * width)
     has_t = b_zeros.shape[0] > 0
     data = a
     if a_signed or width != k or has_t:
@@ -156,10 +159,7 @@ def _product(
             store_tile(ptr(tile, 0), ptr(out, at), ptr(q, at), n, rows, 0, cols, quantize, scale, zero, signed, spare)
 
 
-_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
-
-
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_product)
 def gemm_i8_f32(
     a: InU8,
     a_scales: InF32,
@@ -178,7 +178,7 @@ def gemm_i8_f32(
     activation: int,
     alpha: float,
     beta: float,
-) -> None:
+) -> tuple[Any, ...]:
     """Compute out = activation((a - za)·(b - zb) · sa·sb + bias): int32 sums, then float32 in exactly that order.
 
     Args:
@@ -200,15 +200,14 @@ def gemm_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    none = span(scratch, 0, 0)
-    _product(
-        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, none, scratch, m, n, k, a_signed, False, activation, alpha,
+    return (
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, NO_U8, scratch, m, n, k, a_signed, False, activation, alpha,
         beta,
-        False, np.float32(1.0), 0, False,
+        False, 1.0, 0, False,
     )  # fmt: skip
 
 
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_product)
 def gemm_i8_q8(
     a: InU8,
     a_scales: InF32,
@@ -230,7 +229,7 @@ def gemm_i8_q8(
     out_scale: float,
     out_zero: int,
     out_signed: bool,
-) -> None:
+) -> tuple[Any, ...]:
     """As :data:`gemm_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
@@ -255,15 +254,14 @@ def gemm_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    none = span(scratch, 0, 0).view(np.float32)
-    _product(
-        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, none, out, scratch, m, n, k, a_signed, False, activation, alpha,
-        beta, True,
-        out_scale, out_zero, out_signed,
+    return (
+        a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, NO_F32, out, scratch, m, n, k, a_signed, False, activation, alpha,
+        beta,
+        True, out_scale, out_zero, out_signed,
     )  # fmt: skip
 
 
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_product)
 def gemm_i8_i32(
     a: InU8,
     a_zeros: InI32,
@@ -276,12 +274,10 @@ def gemm_i8_i32(
     n: int,
     k: int,
     a_signed: bool,
-) -> None:
+) -> tuple[Any, ...]:
     """Compute out = (a - za)·(b - zb) in int32, exact (ONNX MatMulInteger); arguments as :data:`gemm_i8_f32`."""
-    none, zero = span(scratch, 0, 0), np.float32(0.0)
-    no_floats = none.view(np.float32)
-    _product(
-        a, no_floats, a_zeros, b_data, b_sums, b_zeros, no_floats, no_floats, out.view(np.float32), none, scratch, m, n, k, a_signed,
-        True, 0,
-        zero, zero, False, zero, 0, False,
+    return (
+        a, NO_F32, a_zeros, b_data, b_sums, b_zeros, NO_F32, NO_F32, out.view(np.float32), NO_U8, scratch, m, n, k, a_signed, True, 0,
+        0.0, 0.0,
+        False, 1.0, 0, False,
     )  # fmt: skip

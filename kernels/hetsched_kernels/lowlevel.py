@@ -9,6 +9,7 @@ import numba
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as numba_intrinsic
+from numba.np import arrayobj
 
 _numba: Any = numba
 #: An array over a C pointer, inside a kernel.
@@ -18,6 +19,9 @@ alloca_once: Any = cgutils.alloca_once
 alloca_once_value: Any = cgutils.alloca_once_value
 #: A counted loop in IR.
 for_range: Any = cgutils.for_range
+pack_array: Any = cgutils.pack_array
+#: Fill an array structure.
+populate_array: Any = arrayobj.populate_array
 #: The type of a C pointer to a numba type.
 pointer_to: Any = types.CPointer
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hetsched_kernels.activation import ACTIVATE, activate_at
-from hetsched_kernels.arrays import InI64, InU8, OutF32, OutU8
-from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.arrays import NO_F32, NO_U8, InI64, InU8, OutF32, OutU8
+from hetsched_kernels.compilation import block, kernel, variant
 from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_bytes
 from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.gemm_i8 import depth_table
@@ -72,11 +72,14 @@ def _pack_right(b: Any, rs: Any, cs: Any, k: Any, cols: Any, flip: Any, panel: A
         col_ints[j] = total
 
 
-@block
+_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
+
+
+@kernel(needs=_NEEDS, fast=_EXACT)
 def _products(
-    a: Any, a_offsets: Any, b: Any, b_offsets: Any, out: Any, q: Any, scratch: Any, shape: Any, scale: Any, a_zero: Any, b_zero: Any,
-    a_signed: Any,
-    b_signed: Any, code: Any, alpha: Any, beta: Any, quantize: Any, out_scale: Any, out_zero: Any, out_signed: Any,
+    a: InU8, a_offsets: InI64, b: InU8, b_offsets: InI64, out: OutF32, q: OutU8, scratch: OutU8, shape: InI64, scale: float, a_zero: int,
+    b_zero: int, a_signed: bool, b_signed: bool, code: int, alpha: float, beta: float, quantize: bool, out_scale: float, out_zero: int,
+    out_signed: bool
 ) -> None:  # fmt: skip
     """Both kernels of this module: float32 to ``out`` or 8-bit to ``q``."""
     m, n, k = shape[0], shape[1], shape[2]
@@ -108,10 +111,7 @@ def _products(
                 store_tile(ptr(tile, 0), ptr(out, at), ptr(q, at), n, rows, 0, cols, quantize, out_scale, out_zero, out_signed, spare)
 
 
-_NEEDS = (tile_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
-
-
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_products)
 def matmul_i8_f32(
     a: InU8,
     a_offsets: InI64,
@@ -128,7 +128,7 @@ def matmul_i8_f32(
     activation: int,
     alpha: float,
     beta: float,
-) -> None:
+) -> tuple[Any, ...]:
     """Compute out[i] = activation((a[i] - za)·(b[i] - zb) · scale) for every matrix of a batch.
 
     Args:
@@ -148,14 +148,14 @@ def matmul_i8_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    none = span(scratch, 0, 0)
-    _products(
-        a, a_offsets, b, b_offsets, out, none, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, False,
-        np.float32(1.0), 0, False,
+    return (
+        a, a_offsets, b, b_offsets, out, NO_U8, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, False,
+        1.0, 0,
+        False,
     )  # fmt: skip
 
 
-@kernel(needs=_NEEDS, fast=_EXACT)
+@variant(_products)
 def matmul_i8_q8(
     a: InU8,
     a_offsets: InI64,
@@ -175,7 +175,7 @@ def matmul_i8_q8(
     out_scale: float,
     out_zero: int,
     out_signed: bool,
-) -> None:
+) -> tuple[Any, ...]:
     """As :data:`matmul_i8_f32`, then quantized: saturate(round_half_even(value · (1 / out_scale)) + out_zero).
 
     Args:
@@ -198,9 +198,8 @@ def matmul_i8_q8(
         out_zero: the result's zero point, in its own type.
         out_signed: the result is int8.
     """
-    none = span(scratch, 0, 0).view(np.float32)
-    _products(
-        a, a_offsets, b, b_offsets, none, out, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, True,
+    return (
+        a, a_offsets, b, b_offsets, NO_F32, out, scratch, shape, scale, a_zero, b_zero, a_signed, b_signed, activation, alpha, beta, True,
         out_scale,
         out_zero, out_signed,
     )  # fmt: skip

@@ -10,8 +10,7 @@ from typing import Any
 
 from numba import types
 
-from hetsched_kernels.compilation import block
-from hetsched_kernels.lowlevel import carray, intrinsic, pointer_to
+from hetsched_kernels.lowlevel import intrinsic, pack_array, pointer_to, populate_array
 
 
 @intrinsic
@@ -28,13 +27,50 @@ def ptr(typing_context: Any, array: Any, start: Any) -> Any:
     return pointer_to(array.dtype)(array, types.int64), codegen
 
 
-@block(inline=True)
-def span(array: Any, start: Any, count: Any) -> Any:
-    """``array[start : start + count]``."""
-    return carray(ptr(array, start), (count,))
+def _array(context: Any, builder: Any, kind: Any, pointer: Any, count: Any) -> Any:
+    """An array structure without an owner."""
+    array = context.make_array(kind)(context, builder)
+    size = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+    data = builder.bitcast(pointer, context.get_data_type(kind.dtype).as_pointer())
+    shape, strides = pack_array(builder, [count]), pack_array(builder, [size])
+    populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+    return array._getvalue()
 
 
-@block(inline=True)
-def onward(array: Any, start: Any) -> Any:
+def _part(dtype: Any = None) -> Any:
+    """An intrinsic (array, start, count) → array, of the same elements or seen as ``dtype`` (count is in the array's elements)."""
+
+    def typing(typing_context: Any, array: Any, start: Any, count: Any) -> Any:
+        kind = types.Array(dtype or array.dtype, 1, "C")
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            have, want = signature.args[0].dtype.bitwidth, kind.dtype.bitwidth
+            length = builder.sdiv(builder.mul(args[2], args[2].type(have)), args[2].type(want)) if have != want else args[2]
+            return _array(context, builder, kind, builder.gep(data, [args[1]]), length)
+
+        return kind(array, types.int64, types.int64), codegen
+
+    return intrinsic(typing)
+
+
+#: ``span(array, start, count)``: ``array[start : start + count]``; the others see the same bytes as another type.
+span = _part()
+as_i64 = _part(types.int64)
+as_i32 = _part(types.int32)
+as_u32 = _part(types.uint32)
+as_i8 = _part(types.int8)
+as_f32 = _part(types.float32)
+
+
+@intrinsic
+def onward(typing_context: Any, array: Any, start: Any) -> Any:
     """``array[start:]``."""
-    return carray(ptr(array, start), (array.shape[0] - start,))
+    kind = types.Array(array.dtype, 1, "C")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        whole = context.make_array(signature.args[0])(context, builder, args[0])
+        count = builder.sub(builder.extract_value(whole.shape, 0), args[1])
+        return _array(context, builder, kind, builder.gep(whole.data, [args[1]]), count)
+
+    return kind(array, types.int64), codegen

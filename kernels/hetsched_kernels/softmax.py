@@ -33,6 +33,8 @@ def _exponentials(row: Any, largest: Any) -> None:
 @block
 def normalize_row(row: Any) -> None:
     """Softmax of one contiguous run, in place."""
+    if row.shape[0] == 0:
+        return
     largest = row_max(row)
     if largest == np.float32(-np.inf):
         largest = np.float32(0.0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.costs import CostTable, FloatArray
+from hetsched.errors import SoCError
 from hetsched.socs import SoC
 from hetsched.trace import Instant
 from hetsched_simulations.clocks import Clusters, Dvfs, Points
@@ -19,6 +20,8 @@ from hetsched_simulations.result import Energy, Throttling
 from hetsched_simulations.thermal import Network, initial_temperatures
 
 INSTANT_LIMIT = 1000
+RUNAWAY_C = 1000.0
+"""No phone is hotter; a thermal network that gets there is wrong, and leakage would soon be infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,12 @@ class Device:
         """Let an interval pass."""
         node_c, static = previewed or self.preview(mode, end_s - start_s, grid=False)
         self.history.add(start_s, end_s, mode, self.node_c, static)
+        if not float(np.max(node_c)) < RUNAWAY_C:
+            hottest = self.labels.nodes[int(np.argmax(node_c))] if self.thermal else "device"
+            raise SoCError(
+                f"the thermal node {hottest!r} of {self.soc.id} runs away, beyond {RUNAWAY_C:g} °C after {end_s:.3g} s: "
+                "check the capacities, resistances and watts of its file"
+            )
         self.node_c = node_c
 
     def poll(self, zone: Zone, now_s: float) -> bool:

@@ -78,7 +78,10 @@ def round_soc(**changes: Any) -> SoC:
             _processor("gpu", "gpu", {"f32": 500e9, "f16": 1000e9}, support="adreno", float_dtype="f16", layout="nhwc"),
             _processor("npu", "npu", {"f16": 2000e9, "i8": 8000e9}, support="hexagon", float_dtype="f16", layout="nhwc"),
         ],
-        "thermal": {"nodes": [{"name": "case", "capacity_j_per_k": _f(100)}], "resistances": []},
+        "thermal": {
+            "nodes": [{"name": "case", "capacity_j_per_k": _f(100)}],
+            "resistances": [{"between": ["case", "ambient"], "k_per_w": _f(10)}],
+        },
     }
     return validate_soc({**raw, **changes}, "the test SoC")
 

@@ -1,0 +1,15 @@
+"""Text from files, made safe to show: one line, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters, line breaks and lone surrogates written as escapes.
+
+    Examples:
+        >>> printable("a name\\nwith \\x1b[31mcolour")
+        'a name\\\\nwith \\\\x1b[31mcolour'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
