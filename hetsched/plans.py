@@ -144,7 +144,7 @@ class SoCRef(_Strict):
     sha256: str
     overrides: dict[str, str] = {}
     spec: dict[str, Any] | None = None
-    """The whole SoC, for ``host`` only."""
+    """The whole SoC, where no SoC file describes it: ``host``, or a YAML file of the user's own."""
 
 
 class Header(_Strict):

@@ -59,6 +59,14 @@ def two_branch(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def two_branch_heavy(tmp_path: Path) -> Path:
+    """The same net with branches long enough to be worth two queues."""
+    path = tmp_path / "two_branch_heavy.onnx"
+    path.write_bytes(two_branch_model(channels=64, size=96).SerializeToString())
+    return path
+
+
+@pytest.fixture
 def real_model() -> Iterator[Callable[[str], Path]]:
     """Path of a real model that ``make models`` brings; skips, visibly, where it is absent."""
 

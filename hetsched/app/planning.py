@@ -185,11 +185,12 @@ def plan(
 
 
 def soc_ref(chip: SoC) -> SoCRef:
-    """How a plan file refers to a SoC; ``host`` is embedded whole, since no other machine has it."""
-    from hetsched.soc_files import soc_sha256
+    """How a plan file refers to a SoC; one that no SoC file describes (``host``, or the user's own YAML) is embedded whole."""
+    from hetsched.soc_files import list_socs, load_soc, soc_sha256
 
-    spec = chip.model_dump(mode="json") if chip.id == "host" else None
-    return SoCRef(id=chip.id, sha256=soc_sha256(chip), spec=spec)
+    digest = soc_sha256(chip)
+    shipped = chip.id in list_socs() and soc_sha256(load_soc(chip.id)) == digest
+    return SoCRef(id=chip.id, sha256=digest, spec=None if shipped else chip.model_dump(mode="json"))
 
 
 def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:

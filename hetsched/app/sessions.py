@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import hetsched
 from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planning import Planned, plan
 from hetsched.errors import ModelError, PlanError
 from hetsched.graph import Graph
 from hetsched.plan_rules import check_graph
-from hetsched.plans import Deployment
+from hetsched.plans import OPERATOR_SET, Deployment
 from hetsched.socs import SoC
 
 
@@ -53,11 +54,29 @@ def read_plan(path: Path) -> Planned:
     from hetsched_cost_models import build_table
 
     deployment = Deployment.from_file(path)
+    _check_versions(deployment, path)
     graph = _model_of(deployment, path)
     check_graph(deployment.entries[0].plan, graph)
     chip = _soc_of(deployment, path)
     table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime)
     return Planned(deployment, graph, chip, table, 0.0, path)
+
+
+def _check_versions(deployment: Deployment, path: Path) -> None:
+    """Refuse a plan whose operators, runtime or cost parameters are not this version's."""
+    from hetsched_cost_models import parameter_version
+
+    header = deployment.header
+    if header.operator_set != OPERATOR_SET:
+        raise PlanError(f"{path} uses the operator set {header.operator_set!r}, this hetsched has {OPERATOR_SET!r}: make the plan again")
+    try:
+        needed, present = (tuple(int(n) for n in v.split(".")) for v in (header.minimum_runtime, hetsched.__version__))
+    except ValueError as e:
+        raise PlanError(f"{path} needs the runtime {header.minimum_runtime!r}, which is no version: make the plan again") from e
+    if needed > present:
+        raise PlanError(f"{path} needs hetsched {header.minimum_runtime} or newer, this is {hetsched.__version__}: upgrade it")
+    if deployment.parameters != parameter_version():
+        raise PlanError(f"{path} was priced with other cost parameters ({deployment.parameters!r}): make the plan again")
 
 
 def _model_of(deployment: Deployment, path: Path) -> Graph:

@@ -25,6 +25,8 @@ FLOAT_COSINE = 0.9999
 INTEGER_COSINE = 0.99
 INTEGER_SNR_DB = 20.0
 _SINGLE_VALUE_SNR_DB = 60.0
+#: With more constant reference tensors than this share the net is dead (zero weights, say) and the check fails.
+MAX_CONSTANT_SHARE = 0.5
 #: A constant tensor has no direction: it must agree to this, relative to its value.
 _CONSTANT_TOLERANCE = 1e-4
 
@@ -70,9 +72,24 @@ class CheckReport:
         return tuple(c for c in self.checks if c.verdict == "constant")
 
     @property
+    def proves_nothing(self) -> str:
+        """Why passing this check would mean nothing, or "": the reference is (mostly) constant, so any kernel would pass."""
+        outputs = [c for c in self.checks if c.is_output]
+        if not outputs:
+            return "no output was compared"
+        dead = [c.tensor for c in outputs if c.verdict == "constant"]
+        if dead:
+            every = "every output is constant" if len(dead) == len(outputs) else f"the output {dead[0]!r} is constant"
+            return f"the reference of {every}"
+        counted = [c for c in self.checks if c.difference.elements > 1]
+        if len(self.constants) > MAX_CONSTANT_SHARE * len(counted):
+            return f"{len(self.constants)} of {len(counted)} reference tensors are constant"
+        return ""
+
+    @property
     def passed(self) -> bool:
-        """Whether at least one output was judged (compared with a reference that is not constant) and nothing failed."""
-        return any(c.is_output and c.verdict == "ok" for c in self.checks) and not self.failures
+        """Whether nothing failed and the references were such that something could have."""
+        return not self.failures and not self.proves_nothing
 
     @property
     def worst(self) -> TensorCheck | None:
@@ -88,9 +105,10 @@ class CheckReport:
             name = ", ".join(first.origin) or first.op
             count = f"{len(self.failures)} of {len(self.checks)} tensors"
             return f"the check of {self.model} failed at {count}, first at node {name}: {first.reason}"
-        if self.worst is None or not self.passed:
-            return f"the check of {self.model} proves nothing: the reference of every output is constant; use other inputs or weights"
-        return f"{self.model}: {len(self.checks)} tensors checked, worst cosine {self.worst.difference.cosine:.6f} at {self.worst.op}"
+        if self.proves_nothing or self.worst is None:
+            return f"the check of {self.model} proves nothing: {self.proves_nothing}; use other inputs or weights"
+        said = f"{self.model}: {len(self.checks)} tensors checked, worst cosine {self.worst.difference.cosine:.6f} at {self.worst.op}"
+        return said + (f"; {len(self.constants)} constant ones prove nothing" if self.constants else "")
 
     def raise_if_failed(self) -> None:
         """Raise :class:`hetsched.errors.CheckError` unless :attr:`passed`."""

@@ -18,8 +18,9 @@ _MAX_TOKEN = 1000
 def make_inputs(graph: Graph, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
     """Seeded noise for every input of ``graph``.
 
-    Floats are standard normal; 64-bit integers are small token ids, or ones if the name contains ``mask``, or zeros if it
-    contains ``type``; other integers cover 0-255 (bytes) or their own smaller range; booleans are true.
+    Floats are standard normal; 64-bit integers are small token ids, or a mask whose last quarter is padding if the name
+    contains ``mask``, or zeros if it contains ``type``; other integers cover 0-255 (bytes) or their own smaller range;
+    booleans are masks too.
     """
     rng = np.random.default_rng(seed)
     return {name: _noise(graph.tensors[name], rng) for name in graph.inputs}
@@ -29,7 +30,10 @@ def _noise(tensor: Tensor, rng: np.random.Generator) -> npt.NDArray[Any]:
     dtype = tensor.dtype.numpy
     name = tensor.name.lower()
     if tensor.dtype is DType.BOOL or "mask" in name:
-        return np.ones(tensor.shape, dtype)
+        mask = np.ones(tensor.shape, dtype)
+        if mask.ndim:
+            mask[..., mask.shape[-1] - mask.shape[-1] // 4 :] = 0  # padding: a mask of ones only would prove nothing
+        return mask
     if tensor.dtype.is_float:
         return rng.standard_normal(tensor.shape).astype(dtype)
     if "type" in name:

@@ -112,3 +112,52 @@ def test_host_plan_runs_checks_and_reports(two_branch: Path, tmp_path: Path) -> 
 def test_null_delegate_runs_a_phone_plan_without_computing(planned: hetsched.Planned) -> None:
     ran = hetsched.run(planned, delegate="null")
     assert (ran.outputs["y"] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [("minimum_runtime", "99.0.0", "99.0.0"), ("minimum_runtime", "soon", "soon"), ("operator_set", "other", "other")],
+)
+def test_a_plan_of_another_version_is_refused(planned: hetsched.Planned, tmp_path: Path, where: str, value: str, said: str) -> None:
+    path = planned.save(tmp_path / "plan.json")
+    raw = json.loads(path.read_text())
+    raw["header"][where] = value
+    path.write_text(json.dumps(raw))
+    with pytest.raises(PlanError, match=said):
+        read_plan(path)
+
+
+def test_a_plan_priced_with_other_parameters_is_refused(planned: hetsched.Planned, tmp_path: Path) -> None:
+    path = planned.save(tmp_path / "plan.json")
+    raw = json.loads(path.read_text())
+    raw["parameters"] = "9-deadbeef"
+    path.write_text(json.dumps(raw))
+    with pytest.raises(PlanError, match="9-deadbeef"):
+        read_plan(path)
+
+
+def test_a_plan_for_the_users_own_soc_file_reads_back(two_branch: Path, tmp_path: Path) -> None:
+    import yaml
+
+    raw = hetsched.soc(PHONE).model_dump(mode="json", exclude_none=True) | {"id": "my-chip"}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(raw))
+    path = hetsched.plan(two_branch, tmp_path / "mine.yaml", dims=DIMS).save(tmp_path / "plan.json")
+    (tmp_path / "mine.yaml").unlink()
+    assert read_plan(path).soc.id == "my-chip"
+
+
+def test_two_host_queues_really_overlap(two_branch_heavy: Path) -> None:
+    """On real kernels, planned by the real planner: both queues are busy at once, so the run is shorter than its parts."""
+    planned = hetsched.plan(two_branch_heavy, "host", dims={"width": 96})
+    queues = {s.queue for s in planned.plan.segments}
+    if len(planned.table.queues) < 2:
+        pytest.skip("this machine has one core: there is one queue only")
+    assert len(queues) == 2
+    ran = hetsched.run(planned, repeat=5)
+    shared = []
+    for iteration in range(5):
+        spans = {q: [s for s in ran.trace.spans if s.kind == "op" and s.queue == q and s.iteration == iteration] for q in queues}
+        a, b = spans.values()
+        both = sum(max(0.0, min(x.end_s, y.end_s) - max(x.start_s, y.start_s)) for x in a for y in b)
+        shared.append(both / min(sum(x.end_s - x.start_s for x in a), sum(y.end_s - y.start_s for y in b)))
+    assert max(shared) > 0.5

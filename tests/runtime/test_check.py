@@ -66,6 +66,20 @@ def test_a_constant_intermediate_proves_nothing(chain: Any, plan_by_hand: HandPl
     assert not report_of(graph, plan_by_hand(graph), other, values).passed
 
 
+def test_a_dead_net_fails_although_its_single_output_value_agrees(chain: Any, plan_by_hand: HandPlan) -> None:
+    graph = chain("Relu", "Neg", "Abs")
+    dead = np.full(8, 0.5, np.float32)
+    values = {"t0": dead, "t1": dead, "t2": np.full(1, 0.5, np.float32)}
+    report = report_of(graph, plan_by_hand(graph), values, values)
+    assert not report.passed and "2 of 2 reference tensors are constant" in report.sentence()
+
+
+def test_constants_are_counted_in_the_sentence(chain: Any, plan_by_hand: HandPlan) -> None:
+    graph = chain("Relu", "Neg")
+    values = {"t0": np.zeros(8, np.float32), "t1": NOISE}
+    assert "1 constant ones prove nothing" in report_of(graph, plan_by_hand(graph), values, values).sentence()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_fail_by_node(chain: Any, plan_by_hand: HandPlan, bad: float) -> None:
     graph = chain("Relu", "Neg")
