@@ -118,6 +118,7 @@ class CostTable:
     bandwidth_bytes_s: FloatArray  # [q] reachable alone
 
     refusals: tuple[tuple[Refusal, ...], ...]  # per op
+    host_w: float = 0.0  # the core that submits, waits and maintains caches, at the top operating point
     interval: tuple[float, float] = (0.6, 1.6)  # 80 % interval of latency as factors of the prediction
     notes: tuple[str, ...] = field(default=())
 

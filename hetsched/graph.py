@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -116,14 +115,18 @@ class Quantization:
     ``scale`` and ``zero_point`` are names of constant tensors in the same graph (``zero_point`` None means 0), so that
     nothing is read while planning. ``axis`` is the quantized axis for ``channel`` and ``group`` granularity;
     ``group`` is the number of consecutive elements along ``axis`` that share one scale.
+
+    Where ``block_bytes`` is not 0, every ``group`` elements are stored with their scales in a block of that many bytes,
+    ``scale`` is empty, and ``scheme`` names the layout (``gguf:Q4_K``; see :mod:`hetsched.reference.gguf_types`).
     """
 
-    scale: str
+    scale: str = ""
     zero_point: str | None = None
     granularity: str = "tensor"  # tensor | channel | group
     axis: int | None = None
     group: int | None = None
     scheme: str = "affine"
+    block_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +140,10 @@ class WeightRef:
 
     @property
     def is_present(self) -> bool:
-        """Whether the bytes can be read (a weightless model's files are absent)."""
-        return self.array is not None or (self.path is not None and self.path.is_file())
+        """Whether the bytes can be read (a weightless model's files are absent, or end before the weights)."""
+        if self.array is not None:
+            return True
+        return self.path is not None and self.path.is_file() and self.path.stat().st_size >= self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,15 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Stored size in bytes."""
+        q = self.quantization
+        if q is not None and q.block_bytes:
+            return self.elements // (q.group or 1) * q.block_bytes
         return (self.elements * self.dtype.bits + 7) // 8
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the elements have no numpy type of their own and are kept as bytes (blocks, bf16, fp8, 4 bits)."""
+        return self.dtype not in _NUMPY or (self.quantization is not None and self.quantization.block_bytes > 0)
 
     @property
     def is_constant(self) -> bool:
@@ -178,7 +191,7 @@ class Tensor:
         return self.data is not None
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The constant's value, mapped read-only where it lies in a file.
+        """The constant's value, mapped read-only where it lies in a file; the bytes, as ``uint8``, of a packed one.
 
         Raises:
             ModelError: the tensor is not a constant, or its file is absent or too short.
@@ -191,9 +204,11 @@ class Tensor:
         if path is None or not path.is_file():
             raise ModelError(f"the weights of {self.name!r} are absent ({path}): a weightless model can be planned but not run")
         if self.elements == 0:
-            return np.zeros(self.shape, self.dtype.numpy)
+            return np.zeros(self.shape, np.uint8 if self.is_packed else self.dtype.numpy)
         if path.stat().st_size < self.data.offset + self.nbytes or self.data.length < self.nbytes:
             raise ModelError(f"the file {path} is too short for the weights of {self.name!r}: it is truncated")
+        if self.is_packed:
+            return np.memmap(path, np.uint8, "r", self.data.offset, (self.nbytes,))
         return np.memmap(path, self.dtype.numpy, "r", self.data.offset, self.shape)
 
 
@@ -222,7 +237,7 @@ class Op:
     def attr_float(self, name: str, default: float) -> float:
         """A float attribute, or ``default``."""
         value = self.attrs.get(name, default)
-        if not isinstance(value, Real):
+        if not isinstance(value, int | float | np.number):
             raise self._misfit(name, "a number")
         return float(value)
 
@@ -239,7 +254,7 @@ class Op:
         return tuple(self._integer(name, v) for v in value)
 
     def _integer(self, name: str, value: object) -> int:
-        if not isinstance(value, Real) or not math.isfinite(value):
+        if not isinstance(value, int | float | np.number) or not math.isfinite(value):
             raise self._misfit(name, "a whole number")
         return int(value)
 

@@ -164,7 +164,9 @@ def check_memory(plan: Plan, graph: Graph) -> None:
     before = _before(plan)
     for a, b in _overlapping(list(_lives(plan, graph))):
         if not a.is_over(b, before) and not b.is_over(a, before):
-            raise PlanError(f"the plan puts the tensors {a.name!r} and {b.name!r} over each other while both are needed: make the plan again")
+            raise PlanError(
+                f"the plan puts the tensors {a.name!r} and {b.name!r} over each other while both are needed: make the plan again"
+            )
 
 
 def _lives(plan: Plan, graph: Graph) -> Iterator[_Life]:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hetsched.socs import Name
+
 OPERATOR_SET = "hetsched-ops-1"
 MINIMUM_RUNTIME = "0.1.0"
 
@@ -140,7 +142,7 @@ class ModelRef(_Strict):
 class SoCRef(_Strict):
     """The SoC a plan was made for; ``host`` plans embed the measured SoC so that they can be explained elsewhere."""
 
-    id: str
+    id: Name
     sha256: str
     overrides: dict[str, str] = {}
     spec: dict[str, Any] | None = None

@@ -6,10 +6,13 @@ Units are in the names: ``_hz, _v, _w, _j, _s, _bytes, _bytes_s, _ops_s`` (opera
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from hetsched.errors import SoCError
 
 Kind = Literal["cpu", "gpu", "npu"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
@@ -17,6 +20,38 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+#: No queue has more cores; a longer list is a slip or an attack.
+MAX_CORES = 1024
+_CORE_LIST = re.compile(r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*")
+
+
+def cores_of(target: str) -> tuple[int, ...]:
+    """Core numbers that a queue target such as ``cpu:2-4,7`` names, ascending; empty if it names a whole processor.
+
+    Raises:
+        SoCError: what follows the colon is not a list of cores, a range runs backwards, or it names more than
+            :data:`MAX_CORES` cores.
+
+    Examples:
+        >>> cores_of("cpu:2-4,7")
+        (2, 3, 4, 7)
+        >>> cores_of("npu")
+        ()
+    """
+    _, colon, text = target.partition(":")
+    if not colon:
+        return ()
+    if not _CORE_LIST.fullmatch(text):
+        raise SoCError(f"the queue {target[:80]!r} does not name cores: write it as 'cpu:0-3' or 'cpu:0,2'")
+    ends = [part.partition("-") for part in text.split(",")]
+    ranges = [(int(first), int(last or first)) for first, _, last in ends]
+    if any(first > last for first, last in ranges):
+        raise SoCError(f"the queue {target[:80]!r} has a range of cores that runs backwards: write the lower core first")
+    if sum(last - first + 1 for first, last in ranges) > MAX_CORES:
+        raise SoCError(f"the queue {target[:80]!r} names more than {MAX_CORES} cores: no queue has that many")
+    return tuple(sorted({core for first, last in ranges for core in range(first, last + 1)}))
 
 
 class Figure(_Strict):
@@ -230,7 +265,9 @@ class SoC(_Strict):
     """Rest of the device (display, radios, rails) while inferring."""
     governor: Literal["performance", "schedutil", "powersave"] = "performance"
     interval: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1, le=100)]] = (0.6, 1.6)
-    """80 % interval of a latency prediction, as factors, until issue-4 models calibrate it."""
+    """80 % interval of a latency prediction, as factors. Assumed, not calibrated: ``interval_estimated`` says on what basis."""
+    interval_estimated: str = Field(default="assumed, not calibrated", min_length=1, max_length=500)
+    """Basis of ``interval``; shown wherever the interval is."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -241,13 +278,25 @@ class SoC(_Strict):
         for queue, target in self.queues.items():
             if target.split(":")[0] not in names:
                 raise ValueError(f"queue {queue!r} names the processor {target!r}, which does not exist")
-        thermal = [p for x in (*self.thermal.nodes, *self.thermal.trips) for p in x.processors]
+            self._check_cores(queue, target)
+        thermal = [p for n in self.thermal.nodes for p in n.processors] + [p for t in self.thermal.trips for p in t.processors]
         stranger = next((p for p in thermal if p not in names), None)
         if stranger is not None:
             raise ValueError(f"the thermal network names the processor {stranger!r}, which does not exist")
         if not any(p.kind == "cpu" for p in self.processors):
             raise ValueError("a SoC needs a processor of kind cpu: it submits the work")
         return self
+
+    def _check_cores(self, queue: str, target: str) -> None:
+        """The cores of a queue are cores of its processor (where the file lists any)."""
+        try:
+            wanted = cores_of(target)
+        except SoCError as e:
+            raise ValueError(str(e)) from e
+        have = {core for c in self.by_name[target.partition(":")[0]].clusters for core in c.cores}
+        absent = [core for core in wanted if core not in have]
+        if absent and have:
+            raise ValueError(f"queue {queue!r} names the core {absent[0]}, which {target.partition(':')[0]!r} does not have")
 
     @cached_property
     def by_name(self) -> dict[str, Processor]:

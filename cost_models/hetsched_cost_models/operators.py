@@ -13,7 +13,9 @@ PRODUCTS = frozenset(
 MATRIX = CONVOLUTIONS | PRODUCTS
 
 #: Classes of matrix work, in the order of the arrays. ``vector`` has no multiply-accumulates.
-CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul")
+CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul", "depthwise_small", "depthwise_strided", "transposed")
+#: Classes that a processor without figures of their own treats as another one. ``depthwise_small``: at most 16 columns out.
+CLASS_LIKE = {"depthwise_small": "depthwise", "depthwise_strided": "depthwise", "transposed": "conv"}
 
 #: Kinds of vector work, in the order of the arrays; the cost model has a factor per kind, relative to ``elementwise``.
 VECTOR_KINDS = (
@@ -30,8 +32,16 @@ VECTOR_KINDS = (
     "gather",
     "chain",
     "convert",
+    "nearest",
+    "compare",
+    "maximum",
+    "masked",
+    "broadcast",
     "matrix",
 )
+#: Kinds that a processor without figures of their own treats as another one. ``nearest``: Resize that copies; ``maximum``:
+#: reductions to the greatest or least; ``masked``: a softmax with a mask; ``broadcast``: an operand repeated along rows.
+KIND_LIKE = {"nearest": "resize", "compare": "elementwise", "maximum": "reduce", "masked": "softmax", "broadcast": "elementwise"}
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant", "ConstantOfShape"})
 GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "EmbedLayerNormalization", "Embedding"})
@@ -56,10 +66,12 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), "transpose"),
     **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Expand", "Tile", "Cast", "ScatterND", "ScatterElements", "CumSum"), "copy"),
     **dict.fromkeys(
-        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
-         "ReduceSumSquare", "ArgMax", "ArgMin", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "TopK", "NonZero"),
+        ("ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+         "ReduceSumSquare", "ArgMax", "ArgMin", "GlobalAveragePool", "GlobalLpPool", "TopK", "NonZero"),
         "reduce",
     ),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "GlobalMaxPool"), "maximum"),
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"), "compare"),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), "pool"),
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), "resize"),
     "FusedElementwise": "chain",
@@ -70,8 +82,8 @@ KIND_OF_TYPE: dict[str, str] = {
 #: Elementwise operators are the rest of what is known; anything beyond is planned by its bytes, with a note.
 ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Min", "Max", "Mean", "Sum", "Mod", "Abs", "Neg", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sign",
-     "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Equal",
-     "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
+     "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Not",
+     "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
      "BitwiseXor", "BitwiseNot", "Range", "OneHot", "Trilu", "EyeLike",
      "ArrayFeatureExtractor"}
 )  # fmt: skip

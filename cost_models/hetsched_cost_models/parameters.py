@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hetsched.socs import Processor
-from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
+from hetsched.socs import Processor, SoC
+from hetsched_cost_models.operators import CLASS_LIKE, CLASSES, KIND_LIKE, VECTOR_KINDS
 
 _FILE = Path(__file__).parent / "parameters.yaml"
 
@@ -28,10 +28,11 @@ class Family:
 
     def share(self, cls: str, peak: str, overrides: dict[str, float]) -> float:
         """Utilisation of one class at one peak precision (``f32, f16, i8``); the SoC file's figure wins."""
-        for source in (overrides, self.utilisation):
-            for key in (f"{cls}/{peak}", cls):
-                if key in source:
-                    return source[key]
+        for name in (cls, CLASS_LIKE.get(cls, cls)):
+            for source in (overrides, self.utilisation):
+                for key in (f"{name}/{peak}", name):
+                    if key in source:
+                        return source[key]
         return 1.0
 
 
@@ -43,7 +44,10 @@ def family_of(processor: Processor) -> Family:
 
 
 def support_table_name(support: str | None, runtime: str) -> str | None:
-    """Name of the operator table of an accelerator through a runtime; None: no table applies, everything runs."""
+    """Name of the operator table of an accelerator through a runtime; None: no table applies, everything runs.
+
+    An accelerator that the runtime does not reach keeps its default table (:func:`runtimes_of` says what a SoC knows).
+    """
     tables = _data()["support"].get(support or "")
     if tables is None:
         return None
@@ -51,9 +55,11 @@ def support_table_name(support: str | None, runtime: str) -> str | None:
     return found
 
 
-def known_runtimes() -> tuple[str, ...]:
-    """Names that ``--runtime`` takes."""
-    return tuple(_data()["runtimes"])
+def runtimes_of(soc: SoC) -> tuple[str, ...]:
+    """Names that ``--runtime`` takes on a SoC: ``default``, and those that some accelerator of it has."""
+    known = _data()["support"]
+    found = {r for p in soc.processors for r in known.get(p.support or "", {})}
+    return ("default", *(r for r in _data()["runtimes"] if r in found and r != "default"))
 
 
 def parameter_version() -> str:
@@ -103,14 +109,32 @@ def _value(figure: dict[str, Any]) -> float:
 
 
 def vector_factors(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:
-    """Cost factors in the order of :data:`VECTOR_KINDS`; views are free unless named, unnamed kinds count as elementwise.
+    """Cost factors in the order of :data:`VECTOR_KINDS`; views are free unless named, unnamed kinds count as :data:`KIND_LIKE`.
 
     A kind may have another factor at one peak precision (``norm/i8``). A SoC file's utilisation ``vector/<kind>`` is the
     kind's rate over the elementwise rate: its factor is the inverse.
     """
-    factors = {k.removeprefix("vector/"): 1.0 / v for k, v in overrides.items() if k.startswith("vector/")}
-    known = {**family.vector, **factors}
-    return [known.get(f"{kind}/{peak}", known.get(kind, 0.0 if kind == "view" else 1.0)) for kind in VECTOR_KINDS]
+    known = _known_factors(family, overrides)
+    return [_factor(known, kind, peak) for kind in VECTOR_KINDS]
+
+
+def matrix_factors(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:
+    """Cost factors of the bytes that matrix work reads and writes, in the order of :data:`CLASSES` (``matrix/conv1x1/f32``)."""
+    known = _known_factors(family, overrides)
+    default = _factor(known, "matrix", peak)
+    return [known.get(f"matrix/{c}/{peak}", known.get(f"matrix/{CLASS_LIKE.get(c, c)}/{peak}", default)) for c in CLASSES]
+
+
+def _known_factors(family: Family, overrides: dict[str, float]) -> dict[str, float]:
+    return {**family.vector, **{k.removeprefix("vector/"): 1.0 / v for k, v in overrides.items() if k.startswith("vector/")}}
+
+
+def _factor(known: dict[str, float], kind: str, peak: str) -> float:
+    for name in (kind, KIND_LIKE.get(kind, kind)):
+        for key in (f"{name}/{peak}", name):
+            if key in known:
+                return known[key]
+    return 0.0 if kind == "view" else 1.0
 
 
 def class_shares(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:

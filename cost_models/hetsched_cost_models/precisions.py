@@ -1,19 +1,23 @@
 """Which precisions an operator can have on a queue: what the user asked for, the model's own integers, the hardware.
 
-``docs/precisions.md`` explains the names. On a CPU the integer kernels are those of convolutions and matrix products; on an
-accelerator its operator table decides.
+``docs/precisions.md`` explains the names. On this machine its own kernels decide, on other CPUs a rule of thumb (convolutions
+and matrix products have integer kernels), on an accelerator its operator table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from hetsched.errors import OptionError
-from hetsched.graph import DType, Graph, Op, Tensor
+from hetsched.graph import DType, Graph, Op
 from hetsched.socs import Processor
 from hetsched_cost_models.operators import MATRIX
 from hetsched_cost_models.support import SupportTable
 
+#: Why a machine's kernels cannot run an op at a precision; None if they can.
+Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
 PRECISIONS = ("auto", "float", "w8a8")
 _NO_INTEGERS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "ConvTranspose", "FusedConvTranspose"})
@@ -48,35 +52,25 @@ def uses_integers(graph: Graph, op: Op) -> bool:
 
 
 def integer_product(graph: Graph, op: Op) -> bool:
-    """Whether the CPU has an integer kernel for the op.
+    """Whether CPU kernels have an integer form of the op, as a rule of thumb for CPUs whose kernels are not this project's.
 
     In a QDQ model both operands of the product are 8-bit quantized; in a float model the weight is a constant, which is
-    quantized ahead, and the activation is quantized when it arrives (dynamically). Weights of products are matrices,
-    quantized per tensor or per output channel.
+    quantized ahead, and the activation is quantized when it arrives (dynamically).
     """
-    if op.type not in MATRIX or op.type in _NO_INTEGERS or len(op.inputs) < 2 or not op.inputs[1] or op.attr_int("transA", 0):
+    if op.type not in MATRIX or op.type in _NO_INTEGERS or len(op.inputs) < 2 or not op.inputs[1]:
         return False
     x, w = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]]
     if any(t.quantization is not None and t.dtype not in (DType.I8, DType.U8) for t in (x, w)):
         return False
-    if x.quantization is not None and (w.quantization is None or x.quantization.granularity == "channel"):
-        return False
-    if x.quantization is None and not (x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)):
-        return False
-    return "Conv" in op.type or _columns_only(op, w)
+    if x.quantization is not None:
+        return w.quantization is not None
+    return x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)
 
 
-def _columns_only(op: Op, w: Tensor) -> bool:
-    """Whether a product's second operand is quantized per tensor or per column, and a matrix if it is a weight."""
-    if w.is_constant and len(w.shape) != 2:
-        return False
-    if w.quantization is None or w.quantization.granularity == "tensor":
-        return True
-    columns = 0 if op.attr_int("transB", 0) else len(w.shape) - 1
-    return w.is_constant and (w.quantization.axis or 0) % len(w.shape) == columns
-
-
-def offer(graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool) -> Offer:
+def offer(
+    graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool,
+    supported: Supported | None = None,
+) -> Offer:  # fmt: skip
     """Precisions of one op on one processor.
 
     Args:
@@ -86,9 +80,12 @@ def offer(graph: Graph, op: Op, processor: Processor, table: SupportTable | None
         table: the accelerator's operator table; None: no limits are known.
         wanted: ``auto``, ``float`` or ``w8a8``.
         quantized_model: whether the model carries quantized activations.
+        supported: what this machine's CPU kernels refuse, and why; None: no kernel is known, a rule of thumb decides.
     """
     integers = wanted == "w8a8" or (wanted == "auto" and quantized_model and uses_integers(graph, op))
     if processor.kind == "cpu":
+        if supported is not None:
+            return _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, processor.float_dtype)
         return Offer(("w8a8",) if integers and integer_product(graph, op) else (processor.float_dtype,), ())
     refusals: list[tuple[str, str]] = []
     if integers:
@@ -100,6 +97,17 @@ def offer(graph: Graph, op: Op, processor: Processor, table: SupportTable | None
     if why is None:
         return Offer((processor.float_dtype,), tuple(refusals))
     refusals.append((processor.float_dtype, why))
+    return Offer((), tuple(refusals))
+
+
+def _offer_of_kernels(graph: Graph, op: Op, supported: Supported, integers: bool, float_dtype: str) -> Offer:
+    """The first of the wanted precisions that the kernels have, and why not those before it."""
+    refusals: list[tuple[str, str]] = []
+    for precision in ("w8a8", float_dtype) if integers else (float_dtype,):
+        why = supported(op, graph, precision)
+        if why is None:
+            return Offer((precision,), tuple(refusals))
+        refusals.append((precision, why))
     return Offer((), tuple(refusals))
 
 

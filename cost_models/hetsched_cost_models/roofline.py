@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.socs import Cluster, Processor, SoC
+from hetsched.socs import Cluster, Processor, SoC, cores_of
 from hetsched_cost_models.operators import VECTOR_KINDS
-from hetsched_cost_models.parameters import Family, class_shares, family_of, vector_factors
-from hetsched_cost_models.work import FloatArray, Work
+from hetsched_cost_models.parameters import Family, class_shares, family_of, matrix_factors, vector_factors
+from hetsched_cost_models.work import DEPTHWISE, FloatArray, Work
 
-_VIEW, _CONVERT = VECTOR_KINDS.index("view"), VECTOR_KINDS.index("convert")
+_VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("view", "convert", "transcendental", "matrix"))
 
+#: Elements that CPU kernels compute side by side: rows are padded to a multiple.
+_VECTOR = 16
 #: Precision of an alternative -> precision of the peak rate that it uses.
 PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8"}
 
@@ -52,13 +54,12 @@ class Rates:
 
 
 def queue_cores(target: str) -> tuple[str, tuple[int, ...]]:
-    """``cpu:2-4,7`` -> (``cpu``, (2, 3, 4, 7)); ``gpu`` -> (``gpu``, ())."""
-    processor, _, text = target.partition(":")
-    cores: list[int] = []
-    for part in text.split(",") if text else []:
-        first, _, last = part.partition("-")
-        cores.extend(range(int(first), int(last or first) + 1))
-    return processor, tuple(cores)
+    """``cpu:2-4,7`` -> (``cpu``, (2, 3, 4, 7)); ``gpu`` -> (``gpu``, ()).
+
+    Raises:
+        SoCError: the list of cores is malformed or longer than any machine's.
+    """
+    return target.partition(":")[0], cores_of(target)
 
 
 def queue_rates(soc: SoC, target: str) -> Rates:
@@ -115,7 +116,8 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     peak = rates.peak_ops_s.get(peak_name) or rates.peak_ops_s.get("f32") or rates.peak_ops_s[min(rates.peak_ops_s)]
     overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
     shares = np.array(class_shares(family, peak_name, overrides))[work.cls]
-    factor = np.array(vector_factors(family, peak_name, overrides))[work.kind]
+    kinds = vector_factors(family, peak_name, overrides)
+    factor = np.where(work.kind == _MATRIX, np.array(matrix_factors(family, peak_name, overrides))[work.cls], np.array(kinds)[work.kind])
     activation = work.float_elems * storage.float_bytes + work.quant_elems * storage.quant_bytes + work.other_bytes
     weights = (
         work.weight_float_elems * storage.weight_float_bytes
@@ -124,10 +126,14 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     )
     # Views touch nothing, unless the SoC file says that its runtime copies them.
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
-    matrix_s = 2.0 * work.macs * padding(work, family.align) / (peak * shares)
+    padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
+    matrix_s = 2.0 * work.macs * padded / (peak * shares)
     vector_bytes = factor * (activation + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
-        vector_bytes = vector_bytes + _dequantized(work, factor, vector_factors(family, peak_name, overrides)[_CONVERT])
+        vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
+    # Accelerators apply a fused function on the way out; a CPU computes it.
+    fused = 2.0 * kinds[_TRANSCENDENTAL] if rates.processor.kind == "cpu" else factor
+    vector_bytes = vector_bytes + fused * work.activation_elems * storage.float_bytes
     vector_s = vector_bytes / rates.vector_bytes_s
     streamed = weights * family.weight_share * visible
     if rates.processor.kind == "cpu":
@@ -141,6 +147,12 @@ def _dequantized(work: Work, factor: FloatArray, convert: float) -> FloatArray:
     """Extra vector bytes of float arithmetic on quantized tensors: 4 bytes an element instead of 1, and the conversion (5)."""
     own = work.kind == _CONVERT
     return np.where(own, 0.0, work.quant_elems * (3.0 * factor + 5.0 * convert * (factor > 0.0)))
+
+
+def row_padding(work: Work) -> FloatArray:
+    """Work done over work wanted when rows of depthwise convolutions are padded to whole vectors of 16; 1 for all others."""
+    whole = np.ceil(np.maximum(work.m, 1.0) / _VECTOR) * _VECTOR
+    return np.where(np.isin(work.cls, sorted(DEPTHWISE)), whole / np.maximum(work.m, 1.0), 1.0)
 
 
 def padding(work: Work, align: tuple[int, int, int]) -> FloatArray:

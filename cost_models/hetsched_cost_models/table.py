@@ -12,8 +12,8 @@ from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
 from hetsched.errors import OptionError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
-from hetsched_cost_models.parameters import known_runtimes, support_table_name
-from hetsched_cost_models.precisions import check_precision, is_quantized_model, offer
+from hetsched_cost_models.parameters import runtimes_of, support_table_name
+from hetsched_cost_models.precisions import Supported, check_precision, is_quantized_model, offer
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
 from hetsched_cost_models.support import SupportTable, support_table
 from hetsched_cost_models.transfers import transfers
@@ -23,7 +23,9 @@ from hetsched_cost_models.work import Work, work_of
 SPIN_LIMIT_S = 50e-6
 
 
-def build_table(graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default") -> CostTable:
+def build_table(
+    graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default", supported: Supported | None = None
+) -> CostTable:
     """Enumerate and price every alternative op x queue x precision.
 
     Args:
@@ -32,25 +34,27 @@ def build_table(graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float`` or
             ``w8a8``.
         runtime: the vendor runtime whose operator list and overheads are assumed.
+        supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
+            (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
 
     Raises:
-        OptionError: unknown precision or runtime.
+        OptionError: unknown precision, or a runtime that this SoC does not know.
 
     Examples:
         >>> from hetsched.soc_files import load_soc
         >>> table = build_table(graph, load_soc("snapdragon-8-gen-3"))  # doctest: +SKIP
     """
     check_precision(precision)
-    if runtime not in known_runtimes():
-        raise OptionError(f"the runtime {runtime!r} is unknown: use one of {', '.join(known_runtimes())}")
+    if runtime not in runtimes_of(soc):
+        raise OptionError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
     places = _places(soc, runtime)
     quantized = is_quantized_model(graph)
     integers = precision == "w8a8" or (precision == "auto" and quantized)
     work = work_of(graph)
-    choices = _choose(graph, places, precision, quantized)
+    choices = _choose(graph, places, precision, quantized, supported if soc.id == "host" else None)
     domains = _domains(places, choices)
     names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
-    moves = transfers(graph, names, soc, places.queues, places.rates, domains, float_to_i8=not quantized)
+    moves = transfers(graph, names, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
     launch_s, sync_s = _launches(soc, places, runtime, integers), _syncs(soc, places.queues)
     host_w = places.rates[places.host].one_core_w
     return CostTable(
@@ -62,7 +66,7 @@ def build_table(graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
-        refusals=choices.refusals, interval=soc.interval, notes=_notes(graph, soc, work),
+        refusals=choices.refusals, host_w=host_w, interval=soc.interval, notes=_notes(graph, soc, work),
         **_price(work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
     )  # fmt: skip
 
@@ -121,7 +125,7 @@ def _places(soc: SoC, runtime: str) -> _Places:
     return _Places(tuple(queues), rates, tables, host)
 
 
-def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool) -> _Choices:
+def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool, supported: Supported | None) -> _Choices:
     pairs: list[tuple[int, str]] = []
     processors = [r.processor for r in places.rates]
     owners: list[int] = []
@@ -130,7 +134,7 @@ def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool) -> _Cho
     for i, op in enumerate(graph.ops):
         refused: list[Refusal] = []
         for q, processor in enumerate(processors):
-            got = offer(graph, op, processor, places.support[q], wanted, quantized)
+            got = offer(graph, op, processor, places.support[q], wanted, quantized, supported)
             pairs.extend((q, p) for p in got.precisions)
             owners.extend(i for _ in got.precisions)
             refused.extend(Refusal(q, p, why) for p, why in got.refusals)

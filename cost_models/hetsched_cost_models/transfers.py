@@ -59,9 +59,10 @@ def transfers(
     queues: tuple[Queue, ...],
     rates: list[Rates],
     domains: tuple[Domain, ...],
+    host: int,
     float_to_i8: bool,
 ) -> Transfers:
-    """Costs of every tensor between every pair of domains."""
+    """Costs of every tensor between every pair of domains; the queue ``host`` maintains the caches."""
     t, d = len(names), len(domains)
     kinds = [queues[x.queue].kind for x in domains]
     bits = storage_bits(graph, names, domains, kinds, float_to_i8)
@@ -81,7 +82,7 @@ def transfers(
             conversion[:, a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)
             moved[:, a, b] = np.where(differs, both, 0.0)
             _cross(soc, queues, source, target, size[:, a], maintenance[:, a, b], moved[:, a, b])
-            energy[:, a, b] = conversion[:, a, b] * rate.active_w + maintenance[:, a, b] * rates[0].one_core_w + moved[:, a, b] * byte_j
+            energy[:, a, b] = conversion[:, a, b] * rate.active_w + maintenance[:, a, b] * rates[host].one_core_w + moved[:, a, b] * byte_j
     return Transfers(size, conversion, maintenance, energy, moved)
 
 

@@ -20,12 +20,19 @@ from hetsched_cost_models.operators import CLASSES, GATHERS, SLICES, VECTOR_KIND
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
-_VECTOR, _CONV1, _CONV, _GROUPED, _DEPTHWISE, _GEMM, _MATMUL = range(len(CLASSES))
+_VECTOR, _CONV1, _CONV, _GROUPED, _DEPTHWISE, _GEMM, _MATMUL, _SMALL, _STRIDED, _TRANSPOSED = range(len(CLASSES))
+#: Classes of depthwise convolutions.
+DEPTHWISE = frozenset({_DEPTHWISE, _SMALL, _STRIDED})
+#: Rows of at most so many columns are short for vector units.
+_SHORT_ROW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Matrix work of one op: ``macs = count * m * n * k`` (``count`` groups or batch), and its class."""
+    """Matrix work of one op: ``macs = count * m * n * k`` (``count`` groups or batch), and its class.
+
+    A depthwise convolution is as many products as it has rows and channels: its ``m`` is the width of a row.
+    """
 
     macs: float
     cls: int
@@ -40,7 +47,8 @@ class Work:
 
     ``float_elems``, ``quant_elems``: activation elements read and written whose tensor is float / quantized integer;
     ``other_bytes``: bytes of the other activations. ``weight_float_elems``, ``weight_fixed_bytes``: float constant
-    elements, and bytes of constants that no precision changes. ``vector_elems``: elements of non-matrix arithmetic.
+    elements, and bytes of constants that no precision changes. ``extra_elems``: elements of arithmetic beyond one pass;
+    ``activation_elems``: elements to which a fused transcendental function is applied.
     """
 
     macs: FloatArray
@@ -56,6 +64,7 @@ class Work:
     weight_quant_elems: FloatArray
     weight_fixed_bytes: FloatArray
     extra_elems: FloatArray
+    activation_elems: FloatArray
     unknown: tuple[int, ...]
 
 
@@ -64,7 +73,7 @@ def work_of(graph: Graph) -> Work:
     n = len(graph.ops)
     columns = {name: np.zeros(n) for name in (
         "macs", "m", "n", "k", "float_elems", "quant_elems", "other_bytes", "weight_float_elems", "weight_quant_elems",
-        "weight_fixed_bytes", "extra_elems",
+        "weight_fixed_bytes", "extra_elems", "activation_elems",
     )}  # fmt: skip
     cls, kind = np.zeros(n, np.int64), np.zeros(n, np.int64)
     unknown: list[int] = []
@@ -73,13 +82,30 @@ def work_of(graph: Graph) -> Work:
         matrix = matrix_work(graph, op)
         columns["macs"][i], columns["m"][i], columns["n"][i], columns["k"][i] = matrix.macs, matrix.m, matrix.n, matrix.k
         cls[i] = matrix.cls
-        kind[i] = kinds[kind_of(op.type)]
+        kind[i] = kinds[vector_kind(graph, op)]
         _count_activations(graph, op, i, columns)
         _count_constants(graph, op, i, columns)
         columns["extra_elems"][i] = _extra_elems(graph, op)
+        if op.type.startswith("Fused") and op.attr_str("activation", "") in _COSTLY_ACTIVATIONS:
+            columns["activation_elems"][i] = graph.tensors[op.outputs[0]].elements
         if not is_known(op.type) and not op.body:
             unknown.append(i)
     return Work(cls=cls, kind=kind, unknown=tuple(unknown), **columns)
+
+
+def vector_kind(graph: Graph, op: Op) -> str:
+    """Kind of vector work of an op: its type's, or a costlier or cheaper one that its attributes and shapes make of it."""
+    kind = kind_of(op.type)
+    if kind == "resize" and op.attr_str("mode", "nearest") == "nearest" and op.type in ("Resize", "Upsample"):
+        return "nearest"
+    if op.type == "FusedSoftmax" and len(op.inputs) > 1 and op.inputs[1]:
+        return "masked"
+    if kind == "elementwise" and op.outputs and op.outputs[0]:
+        out = graph.tensors[op.outputs[0]].shape
+        shapes = [graph.tensors[n].shape for n in op.inputs if n]
+        if out and out[-1] > 1 and any(s and s[-1] == 1 and math.prod(s) > 1 for s in shapes):
+            return "broadcast"
+    return kind
 
 
 def matrix_work(graph: Graph, op: Op) -> Matrix:
@@ -96,15 +122,16 @@ def _conv(op: Op, x: Tensor, w: Tensor, y: Tensor) -> Matrix:
     out_channels, per_group = (w.shape[0], w.shape[1]) if len(w.shape) > 1 else (1, 1)
     kernel = math.prod(w.shape[2:])
     positions = (y.shape[0] if y.shape else 1) * math.prod(y.shape[2:])
-    return Matrix(
-        float(positions) * out_channels * per_group * kernel, _conv_class(group, x.shape, per_group, kernel), float(positions),
-        out_channels / group, float(per_group * kernel),
-    )  # fmt: skip
+    cls = _conv_class(op, group, x.shape, y.shape, per_group, kernel)
+    m = float(y.shape[-1]) if cls in DEPTHWISE else float(positions)
+    return Matrix(float(positions) * out_channels * per_group * kernel, cls, m, out_channels / group, float(per_group * kernel))
 
 
-def _conv_class(group: int, x_shape: tuple[int, ...], per_group: int, kernel: int) -> int:
+def _conv_class(op: Op, group: int, x_shape: tuple[int, ...], y_shape: tuple[int, ...], per_group: int, kernel: int) -> int:
     if group > 1 and per_group == 1 and len(x_shape) > 1 and group == x_shape[1]:
-        return _DEPTHWISE
+        if y_shape and y_shape[-1] <= _SHORT_ROW:
+            return _SMALL
+        return _STRIDED if op.attr_ints("strides", (1,))[-1] > 1 else _DEPTHWISE
     if group > 1:
         return _GROUPED
     return _CONV1 if kernel == 1 else _CONV
@@ -126,7 +153,7 @@ def _transposed_conv(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
     out_per_group = w.shape[1] if len(w.shape) > 1 else 1
     in_channels = w.shape[0]
     depthwise = group > 1 and group == in_channels and out_per_group == 1
-    cls = _DEPTHWISE if depthwise else _GROUPED if group > 1 else _CONV
+    cls = _DEPTHWISE if depthwise else _GROUPED if group > 1 else _TRANSPOSED
     return Matrix(
         float(positions) * in_channels * out_per_group * kernel, cls, float(positions), float(out_per_group * kernel), in_channels / group
     )
@@ -256,7 +283,9 @@ def _extra_elems(graph: Graph, op: Op) -> float:
         return float(out * (math.prod(op.attr_ints("kernel_shape", (1,))) - 1))
     if op.type == "FusedElementwise":
         return float(out * _TRANSCENDENTAL_PASSES * sum(kind_of(b.type) == "transcendental" for b in op.body))
-    return float(out) if op.type.startswith("Fused") and op.attr_str("activation", "") in _COSTLY_ACTIVATIONS else 0.0
+    if kind_of(op.type) == "compare":  # an operand that is repeated is read again for every element
+        return float(sum(out - graph.tensors[n].elements for n in op.inputs if n))
+    return 0.0
 
 
 _TRANSCENDENTAL_PASSES = 1.0

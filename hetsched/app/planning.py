@@ -93,6 +93,8 @@ def relocated(deployment: Deployment, graph: Graph, plan_path: Path) -> Deployme
     import os
 
     relative = Path(os.path.relpath(graph.source.resolve(), plan_path.resolve().parent)).as_posix()
+    if relative != relative.encode("utf-8", "replace").decode():
+        raise OptionError(f"the path {relative!r} of the model is not UTF-8, so a plan file cannot name it: rename the model file")
     return deployment.model_copy(update={"model": deployment.model.model_copy(update={"path": relative})})
 
 
@@ -135,6 +137,7 @@ def plan(
         InfeasibleError: no placement satisfies the constraints.
     """
     from hetsched.partition import Problem, baselines, build_plan, solve
+    from hetsched.runtime.support import supported
     from hetsched_cost_models import build_table, parameter_version
 
     if objective not in get_args(Objective):
@@ -147,7 +150,7 @@ def plan(
     graph = model if isinstance(model, Graph) else load(model, dims)
     chip = soc if isinstance(soc, SoC) else find_soc(soc)
     say("costing")
-    table = build_table(graph, chip, precision=precision, runtime=runtime)
+    table = build_table(graph, chip, precision=precision, runtime=runtime, supported=supported)
     problem = Problem(
         table=table,
         objective=objective,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hetsched.runtime import CheckReport, RunResult
 
 MAX_INPUT_BYTES = 4 << 30
+_HEADER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +71,14 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
     if path.stat().st_size > MAX_INPUT_BYTES:
         raise OptionError(f"the input file {path} is larger than 4 GiB")
     try:
+        sizes = _array_bytes(path)
+        for name in graph.inputs:
+            if sizes.get(name, 0) > graph.tensors[name].nbytes + _HEADER_BYTES:
+                raise OptionError(f"{path}: {name!r} has {sizes[name]} bytes, the plan needs {graph.tensors[name].nbytes}")
         with np.load(path, allow_pickle=False) as archive:
-            feeds = {k: archive[k] for k in archive.files}
+            feeds = {k: archive[k] for k in graph.inputs if k in archive.files}
+    except OptionError:
+        raise
     except Exception as e:
         raise OptionError(f"{path} is not a readable .npz file ({e}): write it with numpy.savez") from e
     for name in graph.inputs:
@@ -82,6 +89,14 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
             have = f"{feeds[name].dtype}{list(feeds[name].shape)}"
             raise OptionError(f"{path}: {name!r} is {have}, the plan needs {want.dtype.numpy}{list(want.shape)}")
     return {k: np.ascontiguousarray(feeds[k]) for k in graph.inputs}
+
+
+def _array_bytes(path: Path) -> dict[str, int]:
+    """Unpacked size of each array of an ``.npz`` file: a small archive may hold gigabytes of zeros."""
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        return {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
 
 
 def run(
@@ -117,6 +132,8 @@ def run(
 
     if not 1 <= repeat <= 1_000_000:
         raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
+    if seed < 0:
+        raise OptionError(f"--seed {seed} makes no sense: use a whole number of at least 0")
     planned = open_session(target, soc, **plan_options)
     if inputs is None:
         feeds, described = make_inputs(planned.graph, seed), f"seeded noise (seed {seed})"

@@ -39,7 +39,7 @@ def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | N
     if isinstance(target, Planned):
         return target
     if isinstance(target, Graph) or not is_plan_file(Path(target)):
-        return plan(target, soc or "host", **plan_options)
+        return plan(target, "host" if soc is None else soc, **plan_options)
     if soc is not None:
         raise PlanError(f"{target} is already a plan for a SoC: leave --soc out, or give the model file instead")
     return read_plan(Path(target))
@@ -51,6 +51,7 @@ def read_plan(path: Path) -> Planned:
     Raises:
         PlanError: malformed, or the model or the SoC has changed since.
     """
+    from hetsched.runtime.support import supported
     from hetsched_cost_models import build_table
 
     deployment = Deployment.from_file(path)
@@ -58,7 +59,7 @@ def read_plan(path: Path) -> Planned:
     graph = _model_of(deployment, path)
     check_graph(deployment.entries[0].plan, graph)
     chip = _soc_of(deployment, path)
-    table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime)
+    table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime, supported=supported)
     return Planned(deployment, graph, chip, table, 0.0, path)
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 INTERRUPTED = 130
 
 
 def main() -> None:
     """Entry point: turn errors into one line and an exit code (2: bad input, 1: failed)."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # while the first modules were read, or while an error was shown
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _run() -> int:
     debug = "--debug" in sys.argv
     args = [a for a in sys.argv[1:] if a != "--debug"] or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # names that a terminal cannot show are still names
-    sys.exit(_run(args, debug))
-
-
-def _run(args: list[str], debug: bool) -> int:
-    from hetsched.cli.commands import app
     from hetsched.errors import HetschedError
 
     try:
+        from hetsched.cli.commands import app
+
         code = app(args=args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -53,7 +59,7 @@ def _say(text: str, code: int) -> int:
     """One line on standard error, whatever is in the text; returns ``code``."""
     from hetsched.cli.lines import printable
 
-    if sys.stderr is not None:
+    with suppress(OSError):
         print(f"hetsched: {printable(text)}", file=sys.stderr)
     return code
 

@@ -64,8 +64,8 @@ def plan(
     from hetsched.cli import planning, show
 
     results = planning.plan_all(
-        models, output=output, quiet=as_json, soc=soc or "host", objective=objective, precision=precision, runtime=runtime, solver=solver,
-        dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid,
+        models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
+        runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters, line breaks and lone surrogates written as escapes.
+    r"""``text`` with control characters, line breaks and lone surrogates written as escapes.
 
     Examples:
-        >>> printable("a name\\nwith \\x1b[31mcolour")
-        'a name\\\\nwith \\\\x1b[31mcolour'
+        >>> printable("a name\nwith \x1b[31mcolour")
+        'a name\\nwith \\x1b[31mcolour'
     """
     if text.isprintable():
         return text

@@ -9,6 +9,7 @@ from hetsched.errors import OptionError
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _UNITS_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
+_LARGEST = 1e15
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
@@ -26,7 +27,10 @@ def _quantity(text: str, option: str, units: dict[str, float], example: str) -> 
     match = _QUANTITY.fullmatch(text)
     if not match or match[2].lower() not in units:
         raise OptionError(f"{option} {text!r} is not a quantity: write for example {example}")
-    return float(match[1]) * units[match[2].lower()]
+    value = float(match[1]) * units[match[2].lower()]
+    if value > _LARGEST:
+        raise OptionError(f"{option} {text!r} is too large: write for example {example}")
+    return value
 
 
 def pairs(items: Sequence[str], option: str) -> dict[str, str]:

@@ -62,7 +62,7 @@ class Bar:
 @contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Bar]:
     """A :class:`Bar` that is removed at the end; silent with ``--json`` or when nobody watches."""
-    bar = Bar(title, enabled=not quiet and sys.stderr.isatty())
+    bar = Bar(title, enabled=not quiet and sys.stderr is not None and sys.stderr.isatty())
     try:
         yield bar
     finally:

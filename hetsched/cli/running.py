@@ -49,7 +49,6 @@ def write_outputs(result: Ran, path: Path) -> None:
 
     import numpy as np
 
-
     data = io.BytesIO()
     np.savez(data, **result.outputs)  # type: ignore[arg-type]
     write_atomically(path, data.getvalue())

@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import re
 
-_CORES = re.compile(r"^[a-z0-9_.-]+:(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)$")
+from hetsched import socs
+from hetsched.errors import SoCError
+
+_CORES = re.compile(r"^[a-z0-9_.-]+:\d[\d,-]*$")
 
 
 def cores_of(queue: str) -> tuple[int, ...]:
     """Core numbers in a queue's name, ascending; empty if it names none.
+
+    Raises:
+        SoCError: the list is malformed or longer than any machine's.
 
     Examples:
         >>> cores_of("cpu:0-3")
@@ -17,19 +23,15 @@ def cores_of(queue: str) -> tuple[int, ...]:
         >>> cores_of("npu")
         ()
     """
-    match = _CORES.match(queue)
-    if match is None:
-        return ()
-    cores: list[int] = []
-    for part in match[1].split(","):
-        first, _, last = part.partition("-")
-        cores.extend(range(int(first), int(last or first) + 1))
-    return tuple(sorted(dict.fromkeys(cores)))
+    return socs.cores_of(queue) if _CORES.match(queue) else ()
 
 
 def pin(queue: str) -> str | None:
     """Pin the calling thread to the cores of ``queue``; returns a note where that is not possible."""
-    cores = cores_of(queue)
+    try:
+        cores = cores_of(queue)
+    except SoCError as e:
+        return f"the worker of queue {queue[:80]} is not pinned: {e}"
     if not cores:
         return f"the worker of queue {queue} is not pinned: its name gives no cores"
     if not hasattr(os, "sched_setaffinity"):

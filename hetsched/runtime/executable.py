@@ -114,7 +114,7 @@ def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | N
 
 def _delegates(plan: Plan, forced: str | Delegate | None) -> dict[int, Delegate]:
     """The delegate of each segment, by index; each one is probed."""
-    names = {s.index: forced or _delegate_of(s, plan) for s in plan.segments}
+    names = {s.index: _delegate_of(s, plan) if forced is None else forced for s in plan.segments}
     loaded = {name: _available(name) for name in dict.fromkeys(names.values()) if isinstance(name, str)}
     return {index: loaded[name] if isinstance(name, str) else name for index, name in names.items()}
 
@@ -170,7 +170,13 @@ class Executable:
                 worker.join(_DRAIN_S)
 
     def run(
-        self, feeds: Mapping[str, npt.NDArray[Any]], *, repeat: int = 1, trace: bool = True, observe: bool = False, timeout_s: float = _LIMIT_S
+        self,
+        feeds: Mapping[str, npt.NDArray[Any]],
+        *,
+        repeat: int = 1,
+        trace: bool = True,
+        observe: bool = False,
+        timeout_s: float = _LIMIT_S,
     ) -> RunResult:
         """Run the plan ``repeat`` times on the same inputs.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from pathlib import Path
 
 from hetsched.errors import OptionError, TraceError
@@ -9,8 +11,10 @@ from hetsched.trace import Trace
 
 PERFETTO = (".pftrace", ".perfetto-trace")
 PARQUET = (".parquet",)
+#: Perfetto counts nanoseconds in 64 bits.
+LATEST_S = 1e10
 #: Larger files are refused before anything is allocated.
-MAX_BYTES = 4 << 30
+MAX_BYTES = 256 << 20
 
 
 def read_whole(path: Path) -> bytes:
@@ -64,7 +68,40 @@ def read(path: Path) -> Trace:
     if magic == b"PAR1":
         from hetsched.trace import parquet
 
-        return parquet.read(path)
-    from hetsched.trace import perfetto
+        trace = parquet.read(path)
+    else:
+        from hetsched.trace import perfetto
 
-    return perfetto.read(path)
+        trace = perfetto.read(path)
+    fault = _fault(trace)
+    if fault:
+        raise TraceError(f"the trace {str(path)!r} is damaged: {fault}; write it again")
+    return trace
+
+
+def _fault(trace: Trace) -> str:
+    """What is wrong with a trace whose file could be parsed; readers and reports rely on all of this."""
+    texts = [trace.model, trace.soc, *trace.queues, *trace.notes, *(t for s in trace.spans for t in (s.queue, s.kind, s.name))]
+    texts += [t for i in trace.instants for t in (i.kind, i.name, i.detail)] + [
+        t for c in trace.counters.values() for t in (c.name, c.unit)
+    ]
+    if not all(isinstance(t, str) for t in texts):
+        return "a name in it is not text"
+    for s in trace.spans:
+        if not (_is_time(s.start_s) and _is_time(s.end_s) and s.start_s <= s.end_s):
+            return f"{s.name!r} on {s.queue!r} lasts from {s.start_s} to {s.end_s} s"
+        if not (isinstance(s.segment, int) and isinstance(s.iteration, int) and (s.predicted_s is None or _is_time(s.predicted_s))):
+            return f"{s.name!r} on {s.queue!r} has the segment {s.segment}, the iteration {s.iteration} and the prediction {s.predicted_s}"
+    for i in trace.instants:
+        if not _is_time(i.time_s):
+            return f"{i.name!r} happens at {i.time_s} s"
+    for c in trace.counters.values():
+        if not all(map(_is_time, c.times_s)) or not all(isinstance(v, float | int) and math.isfinite(v) for v in c.values):
+            return f"the counter {c.name!r} has a time or a value that is not a number"
+        if any(b < a for a, b in pairwise(c.times_s)):
+            return f"the counter {c.name!r} goes back in time"
+    return ""
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, float | int) and 0 <= value < LATEST_S

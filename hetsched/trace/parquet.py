@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 VERSION = 1
 KEY = b"hetsched.trace"
 #: More rows than this are refused before anything is allocated.
-MAX_ROWS = 200_000_000
-MAX_UNCOMPRESSED_BYTES = 16 << 30
+MAX_ROWS = 4_000_000
+MAX_UNCOMPRESSED_BYTES = 1 << 30
 COLUMNS = ("record", "queue", "kind", "name", "start_s", "end_s", "segment", "iteration", "predicted_s", "unit", "value", "detail")
 _FLOATS = ("start_s", "end_s", "predicted_s", "value")
 _INTEGERS = ("segment", "iteration")

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from hetsched.errors import TraceError
 from hetsched.files import write_atomically
 from hetsched.trace import Span, Trace
+from hetsched.trace.files import LATEST_S
 from hetsched.trace.protobuf import double, integer, message, text
 
 SEQUENCE = 0x68657473  # one writer, one sequence; any number but zero
@@ -36,7 +37,7 @@ def nanoseconds(seconds: float) -> int:
     Raises:
         TraceError: negative, infinite, not a number, or beyond 64 bits.
     """
-    if not math.isfinite(seconds) or not 0 <= seconds < 1e10:
+    if not math.isfinite(seconds) or not 0 <= seconds < LATEST_S:
         raise TraceError(f"a trace time of {seconds} s cannot be written: times count from the start of the trace")
     return round(seconds * 1e9)
 

@@ -38,10 +38,10 @@ class Conditions:
 class Device:
     """A SoC that runs one plan: call :meth:`advance` for every interval, :meth:`poll` when a zone is due."""
 
-    def __init__(self, soc: SoC, table: CostTable, used: Sequence[int], conditions: Conditions) -> None:
+    def __init__(self, soc: SoC, table: CostTable, conditions: Conditions) -> None:
         self.soc, self.table = soc, table
         self.clusters = Clusters.of(soc, table.queues)
-        self.power = Power.of(soc, self.clusters, used)
+        self.power = Power.of(soc, self.clusters)
         self.thermal = conditions.thermal and bool(soc.thermal.nodes)
         self.network = Network.of(soc.thermal, conditions.ambient_c) if self.thermal else None
         self.initial_c = initial_temperatures(soc.thermal, conditions.ambient_c, conditions.initial_c)
@@ -72,14 +72,15 @@ class Device:
 
     def mode(self, activity: Sequence[float] | FloatArray, busy: Sequence[float] | FloatArray, flow_bytes_s: float) -> Mode:
         """What holds at the present clocks while queues have this activity [q], are busy [q] and move this much together."""
-        dynamic = self.dynamic_w * (np.asarray(activity) @ self.clusters.share)
+        active = np.asarray(activity) @ self.clusters.share
+        dynamic = self.dynamic_w * active
         dram = flow_bytes_s * self.power.j_per_byte
         heat = self.power.heat @ np.concatenate([dynamic, [dram, self.power.base_w]])
-        return Mode(dynamic, flow_bytes_s, dram, np.array(busy), self.hz, self.points != self.base, heat)
+        return Mode(dynamic, active, flow_bytes_s, dram, np.array(busy), self.hz, self.points != self.base, heat)
 
     def preview(self, mode: Mode, dt_s: float, grid: bool) -> tuple[FloatArray, FloatArray]:
         """Temperatures after ``dt_s`` and static power now, changing nothing. ``grid``: the step length recurs."""
-        static = self.power.static_w(self.leakage_25_w, self.node_c)
+        static = self.power.static_w(self.leakage_25_w, self.node_c, mode.active)
         if self.network is None:
             return self.node_c, static
         step = self.network.grid_step if grid else self.network.step

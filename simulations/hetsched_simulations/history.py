@@ -24,6 +24,7 @@ class Mode:
     """What holds during an interval: [c] clusters, [q] queues, [n] thermal nodes."""
 
     dynamic_w: FloatArray  # [c]
+    active: FloatArray  # [c] share of the cluster at work
     flow_bytes_s: float
     dram_w: float
     busy: FloatArray  # [q]

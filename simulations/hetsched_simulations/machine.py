@@ -21,10 +21,10 @@ Observer = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The queue whose cores prepare launches, and its dynamic power at the top clocks; infinite: launches cost no energy."""
+    """The queue whose cores submit and wait, and its power at work at the top clocks and 25 degrees; infinite: that is free."""
 
     queue: int = 0
-    dynamic_w: float = float("inf")
+    active_w: float = float("inf")
 
 
 class _Progress:
@@ -143,8 +143,7 @@ class Machine:
         soonest, host_w = float("inf"), 0.0
         for q, r in self._running.items():
             self.busy[q] = 1.0
-            if r.work.kind != "launch":
-                self.activity[q] = 1.0
+            self.activity[q] += r.work.activity
             host_w += r.work.host_w
             if r.traffic is not None:
                 rate = granted[q] / r.work.demand_bytes_s if r.work.demand_bytes_s > 0 else 1.0
@@ -152,7 +151,8 @@ class Machine:
                 self.flow_bytes_s[q] = r.work.bytes / r.work.traffic_s * rate
             soonest = min(soonest, r.next_end())
         if host_w > 0:
-            self.activity[self.host.queue] = min(self.activity[self.host.queue] + host_w / self.host.dynamic_w, 1.0)
+            # A thread beside the queue's own workers: together they may draw more than the queue alone.
+            self.activity[self.host.queue] += host_w / self.host.active_w
         self._arm(soonest, now)
 
     def _arm(self, soonest: float, now: float) -> None:

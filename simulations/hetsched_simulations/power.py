@@ -1,17 +1,20 @@
 """Power: dynamic, leakage, DRAM and the rest of the device, and which thermal node each of them heats.
 
-- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. Activity is 1 while the queue works
-  on an op or a transfer, computing or waiting for memory, as in the cost table's energy: the SoC files' ``dynamic_w`` come
-  from whole workloads, stalls included. During a launch the queue rests and the host draws the table's ``launch_energy_j``.
-- Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k)`` per cluster that the plan uses; the others are
-  power-gated and draw their ``idle_w``.
+- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. A queue's activity is 1 on its share
+  of the clusters while it works on an op or converts a tensor, computing or waiting for memory: the SoC files'
+  ``dynamic_w`` come from whole workloads, stalls included. During a launch, cache maintenance and waits the queue rests.
+- Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k) activity``: a core or block that does not work is
+  power-gated and draws its share of ``idle_w``.
+- Host: launches, cache maintenance and spinning for fences are activity of the host's queue, as much as makes the table's
+  joules of them at the top clocks and 25 degrees.
 - DRAM: ``energy_j_per_byte`` times the bytes that move.
 - Base: ``base_w``, always.
+
+At 25 degrees and the top clocks, without contention, the first four add up to the energy of the plan: ``docs/simulator.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +30,7 @@ class Power:
 
     clusters: Clusters
     dynamic_top_w: FloatArray  # [c]
-    leakage_top_w: FloatArray  # [c] zero for clusters that are power-gated
+    leakage_top_w: FloatArray  # [c]
     per_doubling: FloatArray  # [c] 1 / leakage_doubling_k
     idle_w: FloatArray  # [c]
     j_per_byte: float
@@ -36,18 +39,17 @@ class Power:
     sense: FloatArray  # [c, n] temperature of a cluster as a mean of nodes
 
     @classmethod
-    def of(cls, soc: SoC, clusters: Clusters, used: Sequence[int]) -> Power:
-        """The power model; ``used`` are the queues that the plan uses."""
-        powered = clusters.share[sorted(used)].max(axis=0, initial=0.0) > 0
+    def of(cls, soc: SoC, clusters: Clusters) -> Power:
+        """The power model of a SoC."""
         leak = np.array([float(c.leakage_w) for c in clusters.clusters])
         heat = _heat(soc, clusters)
         sense = heat[:, : len(leak)].T.copy()
         return cls(
             clusters,
             np.array([float(c.dynamic_w) for c in clusters.clusters]),
-            np.where(powered, leak, 0.0),
+            leak,
             1.0 / np.array([max(float(c.leakage_doubling_k), 1e-9) for c in clusters.clusters]),
-            np.array([float(c.idle_w) for c in clusters.clusters]) * ~powered,
+            np.array([float(c.idle_w) for c in clusters.clusters]),
             float(soc.memory.energy_j_per_byte),
             float(soc.base_w),
             heat,
@@ -64,12 +66,13 @@ class Power:
         return np.asarray(self.leakage_top_w * self.clusters.volts(points))
 
     def queue_w(self, queue: int) -> float:
-        """Dynamic power of all that a queue owns, at the top clocks and full activity."""
-        return float(self.clusters.share[queue] @ self.dynamic_top_w)
+        """Power of all that a queue owns at work, at the top clocks and 25 degrees."""
+        return float(self.clusters.share[queue] @ (self.dynamic_top_w + self.leakage_top_w))
 
-    def static_w(self, leakage_25_w: FloatArray, node_c: FloatArray) -> FloatArray:
-        """[c] leakage at the nodes' temperatures ([n], degrees), plus what gated clusters draw."""
-        return np.asarray(leakage_25_w * np.exp2((self.sense @ node_c - 25.0) * self.per_doubling) + self.idle_w)
+    def static_w(self, leakage_25_w: FloatArray, node_c: FloatArray, active: FloatArray) -> FloatArray:
+        """[c] leakage of what works (``active``, [c] shares) at the nodes' temperatures ([n], degrees), plus what the rest draws."""
+        leakage = leakage_25_w * np.exp2((self.sense @ node_c - 25.0) * self.per_doubling)
+        return np.asarray(leakage * active + self.idle_w * np.clip(1.0 - active, 0.0, 1.0))
 
 
 def _heat(soc: SoC, clusters: Clusters) -> FloatArray:

@@ -13,7 +13,7 @@ from hetsched.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of the whole run in joules. ``dynamic`` and ``leakage`` are by processor; leakage includes gated clusters' idle power."""
+    """Energy of the whole run in joules. ``dynamic`` and ``leakage`` are by processor; leakage includes the idle power of what rests."""
 
     dynamic: dict[str, float]
     leakage: dict[str, float]

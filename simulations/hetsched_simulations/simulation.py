@@ -85,7 +85,7 @@ def simulate(
     _check(duration_s, iterations, period_s, path, ambient_c)
     commands = commands_of(table, order, alternative)
     bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention)
-    device = Device(soc, table, [c.queue for c in commands], Conditions(ambient_c, initial_c, contention, thermal, governor))
+    device = Device(soc, table, Conditions(ambient_c, initial_c, contention, thermal, governor))
     log = EventLog(tuple(q.name for q in table.queues), TRACED, op_spans)
     work = sum(len(c.work) for c in commands)
     alone = max(sum(c.seconds for c in commands), 1e-9)

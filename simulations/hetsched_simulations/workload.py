@@ -8,7 +8,7 @@ evenly over its conversion and maintenance time, and takes longer when it gets l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetsched.costs import CostTable, Transfer
 from hetsched.errors import PlanError
@@ -28,8 +28,10 @@ class Work:
     traffic_s: float = 0.0
     bytes: float = 0.0
     demand_bytes_s: float = 0.0
+    activity: float = 1.0
+    """Share of the time in which the queue works (the rest it waits for the host), on average."""
     host_w: float = 0.0
-    """What the host draws meanwhile to get it going, at the top clocks."""
+    """What the host draws meanwhile for it, at the top clocks: launch, cache maintenance, spinning for its fences."""
 
     @property
     def seconds(self) -> float:
@@ -99,6 +101,29 @@ def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[in
         waits = tuple((p, float(table.sync_s[segments[p].queue, s.queue])) for p in s.feeds_from if segments[p].queue != s.queue)
         seen = float(table.sync_s[s.queue, table.host]) if s.index in outputs else None
         out.append(Command(s.index, s.queue, _name(table, s), tuple(_work(table, s, alternative)), waits, seen, s.seconds))
+    return _with_spins(table, segments, out)
+
+
+def _with_spins(table: CostTable, segments: Sequence[Segment], commands: Sequence[Command]) -> tuple[Command, ...]:
+    """Add the table's energy of every switch of queues (``sync_energy_j``) to the command after it, evenly over its time.
+
+    As in :func:`hetsched.segments.schedule`, each switch in the global order and the host's wait at the end spin once. The
+    last wait is added to the last command, and what comes before a command that takes no time to a later one.
+    """
+    owed = [0.0] * len(commands)
+    for a, b in zip(segments, segments[1:], strict=False):
+        owed[b.index] += float(table.sync_energy_j[a.queue, b.queue])
+    if segments:
+        owed[-1] += float(table.sync_energy_j[segments[-1].queue, table.host])
+    lasting = [c.index for c in commands if c.seconds > 0]
+    out, carried = list(commands), 0.0
+    for c in commands:
+        carried += owed[c.index]
+        if c.seconds > 0 and lasting:
+            if c.index == lasting[-1]:
+                carried += sum(owed[c.index + 1 :])
+            spin_w, carried = carried / c.seconds, 0.0
+            out[c.index] = replace(c, work=tuple(replace(w, host_w=w.host_w + spin_w) for w in c.work))
     return tuple(out)
 
 
@@ -112,7 +137,7 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
     work: list[Work] = []
     if s.launch_s > 0:
         host_w = float(table.launch_energy_j[s.queue]) / s.launch_s
-        work.append(Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s, host_w=host_w))
+        work.append(Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s, activity=0.0, host_w=host_w))
     work += [_transfer(table, t, bandwidth) for t in s.transfers]
     for op in s.ops:
         a = alternative[op]
@@ -127,7 +152,10 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
 
 
 def _transfer(table: CostTable, t: Transfer, bandwidth: float) -> Work:
-    name = table.tensor_names[t.tensor]
+    """The queue converts; meanwhile the host maintains caches (or copies), as much as the table says of each."""
+    name, converting = table.tensor_names[t.tensor], t.conversion_s / t.seconds
+    host_w = table.host_w * t.maintenance_s / t.seconds
     if t.bytes <= 0:
-        return Work("transfer", name, t.seconds)
-    return Work("transfer", name, 0.0, 0.0, t.seconds, t.bytes, min(t.bytes / t.seconds, bandwidth))
+        return Work("transfer", name, t.seconds, activity=converting, host_w=host_w)
+    demand = min(t.bytes / t.seconds, bandwidth)
+    return Work("transfer", name, 0.0, 0.0, t.seconds, t.bytes, demand, activity=converting, host_w=host_w)

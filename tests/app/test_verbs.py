@@ -13,7 +13,8 @@ import pytest
 
 import hetsched
 from hetsched.app.sessions import read_plan
-from hetsched.errors import OptionError, PlanError
+from hetsched.errors import OptionError, PlanError, SoCError
+from hetsched.soc_files import load_soc
 
 PHONE = "snapdragon-8-gen-3"
 DIMS = {"width": 16}
@@ -161,3 +162,9 @@ def test_two_host_queues_really_overlap(two_branch_heavy: Path) -> None:
         both = sum(max(0.0, min(x.end_s, y.end_s) - max(x.start_s, y.start_s)) for x in a for y in b)
         shared.append(both / min(sum(x.end_s - x.start_s for x in a), sum(y.end_s - y.start_s for y in b)))
     assert max(shared) > 0.5
+
+
+def test_a_thermal_network_that_runs_away_is_named(two_branch: Path) -> None:
+    hot = load_soc(PHONE, overrides={"base_w": "10000"})
+    with pytest.raises(SoCError, match="runs away"):
+        hetsched.simulate(two_branch, hot, dims=DIMS, duration_s=3600.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -185,6 +186,80 @@ def report_of_garbage(folder: Path) -> list[object]:
     return ["report", "trace.parquet", "-o", "report.html"]
 
 
+def onto_the_model(folder: Path) -> list[object]:
+    return ["plan", good(folder), *SOC, "-o", "good.onnx"]
+
+
+def onto_a_device(folder: Path) -> list[object]:
+    return ["plan", good(folder), *SOC, "-o", "/dev/null"]
+
+
+def onto_another_kind(folder: Path) -> list[object]:
+    (folder / "weights.bin").write_bytes(b"\x00" * 64)
+    return ["plan", good(folder), *SOC, "-o", "weights.bin"]
+
+
+def onto_the_inputs(folder: Path) -> list[object]:
+    np.savez(folder / "x.npz", x=np.zeros((1, 3), np.float32))
+    return ["run", good(folder), "--input", "x.npz", "-o", "x.npz"]
+
+
+def onto_the_report(folder: Path) -> list[object]:
+    (folder / "p.json").write_text("{}")
+    return ["report", "p.json", "-o", "p.json"]
+
+
+def swollen_inputs(folder: Path) -> list[object]:
+    np.savez_compressed(folder / "x.npz", x=np.zeros(1 << 24, np.float32))
+    return ["run", good(folder), "--input", "x.npz"]
+
+
+def no_arguments(folder: Path) -> list[object]:
+    return ["plan"]
+
+
+def unknown_option(folder: Path) -> list[object]:
+    return ["plan", good(folder), "--quickly"]
+
+
+def not_a_number(folder: Path) -> list[object]:
+    return ["simulate", good(folder), *SOC, "--ambient", "warm"]
+
+
+def endless_limit(folder: Path) -> list[object]:
+    return ["plan", good(folder), *SOC, "--time-limit", "1e400"]
+
+
+def endless_memory(folder: Path) -> list[object]:
+    return ["plan", good(folder), *SOC, "--memory-limit", "1e999GB"]
+
+
+def empty_soc(folder: Path) -> list[object]:
+    return ["plan", good(folder), "--soc", ""]
+
+
+def empty_delegate(folder: Path) -> list[object]:
+    return ["run", good(folder), "--delegate", ""]
+
+
+def negative_seed(folder: Path) -> list[object]:
+    return ["run", good(folder), "--seed", "-1"]
+
+
+def two_lines(folder: Path) -> list[object]:
+    return ["plan", "a\nb\x1b[31m.onnx", *SOC]
+
+
+def long_name(folder: Path) -> list[object]:
+    return ["plan", "x" * 300, *SOC]
+
+
+def model_of_no_text(folder: Path) -> list[object]:
+    good(folder)
+    (folder / "good.onnx").rename(folder / "b\udcffd.onnx")
+    return ["plan", "b\udcffd.onnx", *SOC, "-o", "plan.json"]
+
+
 KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (truncated, "m.onnx"), (empty, "m.onnx"), (garbage, "m.onnx"), (absent, "nowhere.onnx"), (a_folder, ""), (cyclic, "cycle"),
     (missing_dims, "--dim"), (unknown_dim, "nope"), (huge, "x"), (nested_if, "choice"), (escaping_weights, "etc/passwd"),
@@ -193,17 +268,39 @@ KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (not_a_plan, "plan.json"), (broken_json, "plan.json"), (cold_ambient, "-300"), (silly_duration, "ten minutes"),
     (unknown_trace_format, "trace.mp3"), (phone_plan_here, "snapdragon-8-gen-3"), (missing_inputs, "nowhere.npz"),
     (pickled_inputs, "x.npz"), (misshapen_inputs, "x.npz"), (report_of_nothing, "nowhere.json"), (report_of_garbage, "trace.parquet"),
+    (onto_the_model, "good.onnx"), (onto_a_device, "/dev/null"), (onto_another_kind, "weights.bin"), (onto_the_inputs, "x.npz"),
+    (onto_the_report, "p.json"), (swollen_inputs, "x.npz"), (no_arguments, "MODEL"), (unknown_option, "--quickly"),
+    (not_a_number, "--ambient"), (endless_limit, "--time-limit"), (endless_memory, "--memory-limit"), (empty_soc, "''"),
+    (empty_delegate, "''"), (negative_seed, "-1"), (two_lines, r"a\nb\x1b[31m.onnx"), (long_name, "File name too long"),
+    (model_of_no_text, "UTF-8"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("prepare", "named"), KINDS, ids=[k.__name__ for k, _ in KINDS])
 def test_one_sentence_and_exit_code_2(prepare: Callable[[Path], list[object]], named: str, tmp_path: Path) -> None:
     args = prepare(tmp_path)
-    before = sorted(p.name for p in tmp_path.rglob("*"))
+    before = {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     done = hetsched(*args, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("hetsched: ") and named in lines[0]
     assert "Traceback" not in done.stderr and "internal error" not in done.stderr
     assert done.stdout == ""
-    assert sorted(p.name for p in tmp_path.rglob("*")) == before
+    assert {p.name: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_nobody_reads_the_output(tmp_path: Path) -> None:
+    """``hetsched ... | head -1`` ends quietly."""
+    command = f"{sys.executable} -m hetsched socs --json"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -1; {command} >&-; {command} 2>&-"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("change", [{"HOME": ""}, {"COLUMNS": "1"}, {"TERM": "dumb", "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}], ids=str)
+def test_odd_surroundings(tmp_path: Path, change: dict[str, str]) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in {"HOME", "XDG_CACHE_HOME"}} | change
+    args = [sys.executable, "-m", "hetsched", "plan", str(good(tmp_path)), *SOC]
+    done = subprocess.run(args, capture_output=True, cwd=tmp_path, env=env)
+    assert done.returncode == 0 and done.stderr == b""

@@ -191,3 +191,25 @@ def test_random_damage_never_escapes_as_another_error(tmp_path: Path) -> None:
             refused += 1
             assert error.exit_code == 2 and "\n" not in str(error)
     assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("Pad", {"pads": [0, 1], "value": np.ones(3, np.float32)}), ("Pad", {"pads": 7}), ("Pad", {"pads": "left"}),
+        ("Pad", {"pads": [0.5, float("inf")]}), ("Pad", {"value": "x"}), ("Softmax", {"axis": "last"}), ("Softmax", {"axis": float("nan")}),
+        ("Softmax", {"axis": [1]}), ("Squeeze", {"axes": 1.5}), ("Split", {"split": "half"}), ("TopK", {"k": [3]}),
+    ],
+)  # fmt: skip
+def test_attributes_of_another_kind(tmp_path: Path, op_type: str, attributes: dict[str, object]) -> None:
+    node = onnx.helper.make_node(op_type, ["x"], ["y"], "odd")
+    for name, value in attributes.items():
+        stored = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        node.attribute.append(onnx.helper.make_attribute(name, stored))
+    graph = onnx.helper.make_graph(
+        [node], "g", [onnx.helper.make_tensor_value_info("x", 1, [4])], [onnx.helper.make_tensor_value_info("y", 1, None)]
+    )
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 9)], ir_version=4).SerializeToString())
+    with pytest.raises(ModelError, match="odd"):
+        load(path)

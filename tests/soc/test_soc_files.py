@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,63 @@ def test_overrides() -> None:
 def test_bad_overrides(field: str, value: str, message: str) -> None:
     with pytest.raises(SoCError, match=message):
         load_soc("snapdragon-8-gen-3", overrides={field: value})
+
+
+FIGURES = [
+    "processors.npu.bandwidth_bytes_s", "processors.cpu.launch_s", "processors.cpu.op_overhead_s", "processors.cpu.onchip_bytes",
+    "memory.reachable_bytes_s", "memory.energy_j_per_byte", "memory.capacity_bytes", "base_w",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIGURES)
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "1e300", "1180591620717411303424", "many", "null", "[]"])
+def test_figures_that_no_machine_has(field: str, value: str) -> None:
+    with pytest.raises(SoCError, match=field.rpartition(".")[2]):
+        load_soc("snapdragon-8-gen-3", overrides={field: value})
+
+
+@pytest.mark.parametrize("value", [0, 1e-300])
+def test_rates_of_nothing(tmp_path: Path, value: float) -> None:
+    def rates(node: Any) -> list[dict[str, Any]]:
+        items = list(node.items()) if isinstance(node, dict) else list(enumerate(node)) if isinstance(node, list) else []
+        found = [v for k, v in items if str(k).endswith("bytes_s") and isinstance(v, dict) and "value" in v]
+        return found + [r for _, v in items for r in rates(v)]
+
+    raw = _raw()
+    assert len(rates(raw)) > 5
+    for figure in rates(raw):
+        before, figure["value"] = figure["value"], value
+        with pytest.raises(SoCError, match="makes no sense"):
+            load_soc(_write(tmp_path, raw))
+        figure["value"] = before
+
+
+def _lonely(raw: dict[str, Any]) -> None:
+    raw["thermal"]["resistances"] = [r for r in raw["thermal"]["resistances"] if "ambient" not in r["between"]]
+
+
+BAD_NETWORKS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "no way to ambient": (_lonely, "no path"),
+    "node twice": (
+        lambda raw: raw["thermal"]["nodes"].append(
+            dict(raw["thermal"]["nodes"][0], capacity_j_per_k={"value": 1, "source": "x"}, processors=[])
+        ),
+        "share a name",
+    ),
+    "trip on no node": (lambda raw: raw["thermal"]["trips"][0].update(node="nowhere"), "nowhere"),
+    "trip of no processor": (lambda raw: raw["thermal"]["trips"][0].update(processors=["tpu"]), "tpu"),
+    "node of no processor": (lambda raw: raw["thermal"]["nodes"][0].update(processors=["tpu"]), "tpu"),
+    "resistance to itself": (lambda raw: raw["thermal"]["resistances"][0].update(between=["ambient", "ambient"]), "twice"),
+    "polling without end": (lambda raw: raw["thermal"]["trips"][0]["polling_s"].update(value=0), "makes no sense"),
+    "no peaks": (lambda raw: raw["processors"][0]["clusters"][0].update(peak_ops_s={}), "peak_ops_s"),
+    "queue of no processor": (lambda raw: raw["queues"].update(tpu="tpu"), "tpu"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_NETWORKS)
+def test_bad_networks(tmp_path: Path, kind: str) -> None:
+    raw = copy.deepcopy(_raw())
+    change, named = BAD_NETWORKS[kind]
+    change(raw)
+    with pytest.raises(SoCError, match=named):
+        load_soc(_write(tmp_path, raw))

@@ -228,3 +228,38 @@ def test_bad_traces_and_places_are_refused(tmp_path: Path) -> None:
         with pytest.raises(TraceError, match=why):
             perfetto.encode(Trace("measured", spans=[Span("cpu", "op", "x", start, end)]))
     assert list(tmp_path.iterdir()) == []
+
+
+GOOD = Span("cpu", "op", "relu", 0.5, 1.0)
+BAD_TRACES = {
+    "time that is no number": Trace("measured", spans=[Span("cpu", "op", "relu", float("nan"), 1.0)]),
+    "endless span": Trace("measured", spans=[Span("cpu", "op", "relu", 0.0, float("inf"))]),
+    "span before the start": Trace("measured", spans=[Span("cpu", "op", "relu", -1.0, 1.0)]),
+    "span that ends first": Trace("measured", spans=[Span("cpu", "op", "relu", 1.0, 0.5)]),
+    "span without a time": Trace("measured", spans=[Span("cpu", "op", "relu", None, 1.0)]),  # type: ignore[arg-type]
+    "span without a name": Trace("measured", spans=[Span("cpu", "op", None, 0.0, 1.0)]),  # type: ignore[arg-type]
+    "span without a queue": Trace("measured", spans=[Span(None, "op", "relu", 0.0, 1.0)]),  # type: ignore[arg-type]
+    "span without a segment": Trace("measured", spans=[Span("cpu", "op", "relu", 0.0, 1.0, None)]),  # type: ignore[arg-type]
+    "queue that is a list": Trace("measured", queues=(["cpu"],), spans=[GOOD]),  # type: ignore[arg-type]
+    "model that is a number": Trace("measured", model=5, spans=[GOOD]),  # type: ignore[arg-type]
+    "instant in no time": Trace("measured", instants=[Instant("trip", "npu", float("inf"))]),
+    "counter without values": Trace("measured", counters={"c": Counter("c", "W", [1.0], [float("nan")])}),
+    "counter that goes back": Trace("measured", counters={"c": Counter("c", "W", [2.0, 1.0], [0.0, 0.0])}),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TRACES)
+def test_traces_that_parse_and_make_no_sense(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "bad.parquet"
+    parquet.write(BAD_TRACES[kind], path)
+    with pytest.raises(TraceError, match=r"bad\.parquet.*damaged"):
+        files.read(path)
+
+
+def test_row_bombs_are_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(parquet, "MAX_ROWS", 10)
+    parquet.write(Trace("measured", spans=[GOOD] * 11), tmp_path / "big.parquet")
+    with pytest.raises(TraceError, match="11 rows"):
+        files.read(tmp_path / "big.parquet")

@@ -10,6 +10,7 @@ from hetsched_cost_models.host.detect import Machine
 from hetsched_cost_models.host.measurement import HostMeasurement
 
 _MEASURED = "measured on this machine ('hetsched calibrate' measures again)"
+_ASSUMED_SYNC = "a few dispatches and two transfers of a cache line; a wake-up by the scheduler where there is one core"
 _CORE_W = 6.0
 _OTHER_W = 10.0
 
@@ -26,9 +27,11 @@ def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
         "queues": {f"cpu:{c}": f"cpu:{c}" for c in used},
         "base_w": _estimated(_OTHER_W, "board, memory and power supply of a small computer"),
         "interval": [0.7, 1.5],
+        "interval_estimated": "assumed, not calibrated: set by eye from the models of docs/cost_model.md on one machine",
         "notes": [
             f"{len(cores)} cores may be used; each queue is one core, because a kernel runs on one thread",
             "power and temperatures of this machine are estimates: only times are measured",
+            *measured.notes,
         ],
         "memory": _memory(machine, measured),
         "processors": [_processor(machine, measured)],
@@ -36,7 +39,7 @@ def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
         "links": [
             {
                 "between": ["cpu", "cpu"],
-                "sync_s": _measured(measured.sync_s),
+                "sync_s": _estimated(measured.sync_s, _ASSUMED_SYNC) if measured.sync_estimated else _measured(measured.sync_s),
                 "coherent": True,
                 "cache_maintenance_s": _estimated(0.0, "cores are coherent"),
                 "cache_maintenance_s_per_byte": _estimated(0.0, "cores are coherent"),

@@ -16,6 +16,7 @@ _FLAGS = (
     "sse4_1", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
     "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "bf16", "fphp", "asimdhp", "sve", "sve2", "sme",
 )  # fmt: skip
+_NOT_KERNELS = ("benchmark", "comparison", "measure")
 _SYS_CPU = Path("/sys/devices/system/cpu")
 
 
@@ -62,9 +63,17 @@ def detect() -> Machine:
 
 
 def kernels_digest() -> str:
-    """Hash of the sources of the kernels and of the probes: rates measured with others say nothing about these."""
+    """Hash of the sources of the kernels and of the probes: rates measured with others say nothing about these.
+
+    What only tests or compares kernels does not enter it.
+    """
     spec = find_spec("hetsched_kernels")
-    kernels = [p for folder in spec.submodule_search_locations or () for p in Path(folder).glob("*.py")] if spec else []
+    kernels = [
+        p
+        for folder in (spec.submodule_search_locations or () if spec else ())
+        for p in Path(folder).glob("*.py")
+        if not p.stem.startswith(_NOT_KERNELS)
+    ]
     digest = hashlib.sha256()
     for path in (*sorted(kernels), *sorted(Path(__file__).parent.glob("probes*.py"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

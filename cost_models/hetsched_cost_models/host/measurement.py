@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 #: Raise it when a measurement means something else than before.
-VERSION = 1
+VERSION = 2
+#: A measurement is good when its typical repeat is at most this much slower than the best one, and poor beyond the other
+#: figure: somebody else used the machine.
+GOOD_SPREAD, POOR_SPREAD = 0.1, 0.3
+#: It is poor, too, when others kept more than this share of a core busy: cores share caches, memory and often units.
+POOR_OTHERS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,8 @@ class HostMeasurement:
 
     ``rates`` holds achieved operations per second of this project's kernels by class and precision (``conv/f32``).
     ``vector_bytes_s`` is the rate of a plain elementwise operator on data in cache; ``vector`` holds the cost per byte of
-    the other kinds relative to it.
+    the other kinds relative to it. ``spread`` is the typical probe's: how much slower than its best repeat its typical repeat
+    was (0.1: 10 %); ``others`` how many cores other programs kept busy meanwhile. ``sync_estimated`` says that ``sync_s`` is an assumption, because no undisturbed signal could be timed.
     """
 
     version: int
@@ -36,6 +42,29 @@ class HostMeasurement:
     op_overhead_s: float
     launch_s: float
     sync_s: float
+    sync_estimated: bool
+    spread: float
+    others: float
+
+    @property
+    def poor(self) -> bool:
+        """Whether the machine was so busy that the rates may be too low."""
+        return self.spread > POOR_SPREAD or self.others > POOR_OTHERS
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of a plan should know about the measurement; empty if it is good."""
+        out = []
+        if self.poor:
+            out.append(
+                f"this machine was busy when it was measured (others used {self.others:.1f} cores, repeats were {100 * self.spread:.0f} % "
+                "apart), so its rates may be too low: run 'hetsched calibrate' when it is quiet"
+            )
+        if self.sync_estimated and len(self.cores) > 1:
+            out.append(
+                f"the cost of a signal between two cores is assumed ({1e6 * self.sync_s:g} us): it could not be measured undisturbed"
+            )
+        return tuple(out)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types, for JSON."""
@@ -53,6 +82,9 @@ class HostMeasurement:
             else [-1]
         )
         if not all(isinstance(n, int | float) and 0 < n < 1e18 for n in (*numbers, *tables)):
+            return None
+        quality = (raw["spread"], raw["others"])
+        if not isinstance(raw["sync_estimated"], bool) or not all(isinstance(n, int | float) and 0 <= n < 1e6 for n in quality):
             return None
         return cls(**{**raw, "cores": tuple(raw["cores"])})
 

@@ -1,7 +1,8 @@
-"""The kernel calls that are timed on the host, one or two typical shapes for each class and kind of work.
+"""The kernel calls that are timed on the host, a few typical shapes for each class and kind of work.
 
 They are this project's own kernels, called as the runtime calls them, so that predicted and measured times speak of the same
-code. Importing this module imports numba.
+code. Every class of matrix work has shapes that are bound by arithmetic and shapes that are bound by what they read and
+write, so that both costs can be told apart. Importing this module imports numba.
 """
 
 from __future__ import annotations
@@ -13,32 +14,98 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import binary, chain, codes, conv, elementwise, gemm, movement, norm, pool, quantize, reduce, resize, softmax
+from hetsched_kernels import codes, conv, conv_transpose, gemm
 from hetsched_kernels.arrays import NO_F32
 
 NO_ACTIVATION = (codes.NONE, 0.0, 0.0)
 TYPICAL_ACTIVATION = (codes.HARD_SWISH, 0.0, 0.0)
-#: (input channels, output channels, height and width, kernel, stride, groups, class): early and late layers of mobile nets
-CONVOLUTIONS = (
-    (16, 32, 112, 1, 1, 1, "conv1x1"), (64, 128, 28, 1, 1, 1, "conv1x1"), (384, 96, 14, 1, 1, 1, "conv1x1"),
-    (3, 32, 112, 3, 2, 1, "conv"), (64, 64, 28, 3, 1, 1, "conv"), (96, 24, 56, 3, 1, 1, "conv"),
-    (64, 64, 28, 3, 1, 4, "grouped"), (128, 128, 14, 3, 1, 8, "grouped"),
-    (32, 32, 112, 3, 1, 32, "depthwise"), (96, 96, 56, 3, 2, 96, "depthwise"), (192, 192, 14, 5, 1, 192, "depthwise"),
-)  # fmt: skip
-#: (rows, columns, depth) of products with constant weights
-PRODUCTS = ((128, 384, 384), (128, 1536, 384))
 
-#: (batch, rows, columns, depth) of products of two activations: attention scores and their use
-PAIRS = ((12, 128, 128, 32), (6, 384, 384, 64), (6, 384, 64, 384))
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A convolution: channels in and out, height and width, kernel, stride, groups."""
+
+    cls: str
+    c: int
+    o: int
+    height: int
+    width: int
+    k: int
+    stride: int = 1
+    groups: int = 1
+
+    @property
+    def geometry(self) -> Any:
+        """The kernels' descriptor."""
+        pad, kw = self.k // 2, self.k if self.width > 1 else 1
+        pads = (pad, kw // 2, pad, kw // 2)
+        strides = (self.stride, self.stride if self.width > 1 else 1)
+        return conv.conv_geometry(1, self.c, self.height, self.width, self.o, self.k, kw, strides, pads, (1, 1), self.groups)
+
+    @property
+    def window(self) -> tuple[int, int, int, int]:
+        """Shape of the weights."""
+        return self.o, self.c // self.groups, self.k, self.k if self.width > 1 else 1
+
+    @property
+    def inputs(self) -> int:
+        """Elements read."""
+        return self.c * self.height * self.width
+
+    @property
+    def outputs(self) -> int:
+        """Elements written."""
+        pad, kw = self.k // 2, self.k if self.width > 1 else 1
+        rows = (self.height + 2 * pad - self.k) // self.stride + 1
+        columns = (self.width + 2 * (kw // 2) - kw) // (self.stride if self.width > 1 else 1) + 1
+        return self.o * rows * columns
+
+    @property
+    def operations(self) -> float:
+        """Two a multiply-accumulate; rows of depthwise convolutions count as whole vectors, as in the roofline."""
+        _, per_group, kh, kw = self.window
+        width = (self.width - self.k + 2 * (self.k // 2)) // self.stride + 1
+        padded = -(-width // 16) * 16 / width if self.cls.startswith("depthwise") else 1.0
+        return 2.0 * self.outputs * per_group * kh * kw * padded
+
+
+def _square(cls: str, c: int, o: int, size: int, k: int = 1, stride: int = 1, groups: int = 1) -> Shape:
+    return Shape(cls, c, o, size, size, k, stride, groups)
+
+
+#: Early and late layers of mobile nets and detectors, and a 1-D convolution over a sequence.
+CONVOLUTIONS = (
+    _square("conv1x1", 16, 96, 112), _square("conv1x1", 48, 48, 60), _square("conv1x1", 144, 24, 56), _square("conv1x1", 192, 192, 28),
+    _square("conv1x1", 384, 96, 14), _square("conv1x1", 320, 1280, 7),
+    _square("conv", 3, 32, 160, 3, 2), _square("conv", 96, 24, 60, 3), _square("conv", 96, 24, 15, 3), _square("conv", 64, 64, 28, 3),
+    Shape("conv", 128, 256, 256, 1, 3),
+    _square("grouped", 64, 64, 28, 3, 1, 4), _square("grouped", 128, 128, 14, 3, 1, 8),
+    _square("depthwise", 32, 32, 112, 3, 1, 32), _square("depthwise", 144, 144, 56, 3, 1, 144),
+    _square("depthwise", 192, 192, 30, 5, 1, 192),
+    _square("depthwise_small", 576, 576, 14, 3, 1, 576), _square("depthwise_small", 960, 960, 7, 3, 1, 960),
+    _square("depthwise_small", 384, 384, 15, 5, 1, 384),
+    _square("depthwise_strided", 96, 96, 112, 3, 2, 96), _square("depthwise_strided", 144, 144, 56, 3, 2, 144),
+)  # fmt: skip
+#: Transposed convolutions: (channels in, channels out, height and width), kernel and stride 2.
+TRANSPOSED = ((24, 24, 60), (24, 1, 120), (64, 32, 28))
+#: (rows, columns, depth) of products with constant weights.
+PRODUCTS = ((128, 384, 384), (128, 1536, 384), (32, 384, 384), (512, 64, 256))
+#: (batch, rows, columns, depth) of products of two activations: attention scores and their use.
+PAIRS = ((12, 128, 128, 32), (12, 32, 32, 32), (6, 400, 400, 64), (6, 400, 64, 400))
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One timed call: what it stands for (``conv/f32``, ``vector/softmax``), its work, and the call."""
+    """One timed call: what it stands for (``conv/f32``, ``vector/softmax``), its work, and the call.
+
+    ``work`` is operations (two a multiply-accumulate) of matrix work, bytes read and written of other work; ``bytes`` are the
+    bytes that matrix work reads and writes beside its weights.
+    """
 
     name: str
     work: float
     call: Callable[[], Any]
+    bytes: float = 0.0
 
 
 def random_f32(rng: np.random.Generator, n: int) -> Any:
@@ -47,35 +114,40 @@ def random_f32(rng: np.random.Generator, n: int) -> Any:
 
 
 def matrix_probes(rng: np.random.Generator) -> Iterator[Probe]:
-    """Convolutions and products; ``work`` is operations (two a MAC)."""
-    for c, o, size, k, stride, groups, cls in CONVOLUTIONS:
-        yield _conv_f32(rng, cls, c, o, size, k, stride, groups)
+    """Convolutions and products in float32."""
+    for shape in CONVOLUTIONS:
+        yield _conv_f32(rng, shape)
+    for c, o, size in TRANSPOSED:
+        yield _transposed_f32(rng, c, o, size)
     for m, n, k in PRODUCTS:
         yield _gemm_f32(rng, m, n, k)
     for batch, m, n, k in PAIRS:
         yield _matmul_f32(rng, batch, m, n, k)
 
 
-def square_geometry(c: int, o: int, size: int, k: int, stride: int, groups: int) -> tuple[Any, int]:
-    """The kernels' descriptor of a convolution on a square image, and the size of its output."""
-    pad = k // 2
-    out = (size + 2 * pad - k) // stride + 1
-    return conv.conv_geometry(1, c, size, size, o, k, k, (stride, stride), (pad, pad, pad, pad), (1, 1), groups), out
-
-
-def _conv_f32(rng: np.random.Generator, cls: str, c: int, o: int, size: int, k: int, stride: int, groups: int) -> Probe:
-    geometry, side = square_geometry(c, o, size, k, stride, groups)
-    x, out = random_f32(rng, c * size * size), np.empty(o * side * side, np.float32)
-    w = conv.pack_conv_f32(random_f32(rng, o * (c // groups) * k * k).reshape(o, c // groups, k, k), groups)
+def _conv_f32(rng: np.random.Generator, shape: Shape) -> Probe:
+    geometry = shape.geometry
+    x, out = random_f32(rng, shape.inputs), np.empty(shape.outputs, np.float32)
+    w = conv.pack_conv_f32(random_f32(rng, int(np.prod(shape.window))).reshape(shape.window), shape.groups)
     scratch = np.empty(max(1, conv.conv2d_f32_scratch(geometry)), np.float32)
-    call = partial(conv.conv2d_f32, x, w, random_f32(rng, o), out, scratch, geometry, *TYPICAL_ACTIVATION)
-    return Probe(f"{cls}/f32", 2.0 * o * side * side * (c // groups) * k * k, call)
+    call = partial(conv.conv2d_f32, x, w, random_f32(rng, shape.o), out, scratch, geometry, *TYPICAL_ACTIVATION)
+    return Probe(f"{shape.cls}/f32", shape.operations, call, 4.0 * (shape.inputs + shape.outputs))
+
+
+def _transposed_f32(rng: np.random.Generator, c: int, o: int, size: int) -> Probe:
+    geometry = conv_transpose.transpose_geometry(1, c, size, size, o, 2, 2, (2, 2))
+    x, out = random_f32(rng, c * size * size), np.empty(4 * o * size * size, np.float32)
+    w = conv_transpose.pack_conv_transpose_f32(random_f32(rng, c * o * 4).reshape(c, o, 2, 2))
+    scratch = np.empty(conv_transpose.conv_transpose2d_f32_scratch(geometry), np.float32)
+    call = partial(conv_transpose.conv_transpose2d_f32, x, w, random_f32(rng, o), out, scratch, geometry, *TYPICAL_ACTIVATION)
+    return Probe("transposed/f32", 2.0 * size * size * c * o * 4, call, 4.0 * (x.size + out.size))
 
 
 def _gemm_f32(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
     a, b, out = random_f32(rng, m * k), gemm.pack_b_f32(random_f32(rng, k * n).reshape(k, n)), np.empty(m * n, np.float32)
     scratch = np.empty(gemm.gemm_f32_scratch(m, n, k), np.float32)
-    return Probe("gemm/f32", 2.0 * m * n * k, partial(gemm.gemm_f32, a, b, random_f32(rng, n), out, scratch, m, n, k, *NO_ACTIVATION))
+    call = partial(gemm.gemm_f32, a, b, random_f32(rng, n), out, scratch, m, n, k, *NO_ACTIVATION)
+    return Probe("gemm/f32", 2.0 * m * n * k, call, 4.0 * (m * k + m * n))
 
 
 def _matmul_f32(rng: np.random.Generator, batch: int, m: int, n: int, k: int) -> Probe:
@@ -83,53 +155,4 @@ def _matmul_f32(rng: np.random.Generator, batch: int, m: int, n: int, k: int) ->
     a_at, b_at = gemm.batch_offsets((batch, m, k), (batch, k, n))
     scratch = np.empty(gemm.matmul_f32_scratch(m, n, k), np.float32)
     call = partial(gemm.matmul_f32, a, a_at, b, b_at, NO_F32, out, scratch, gemm.matmul_shape(m, n, k), *NO_ACTIVATION)
-    return Probe("matmul/f32", 2.0 * batch * m * n * k, call)
-
-
-def vector_probes(rng: np.random.Generator) -> Iterator[Probe]:
-    """Arithmetic and movement on data in cache; ``work`` is bytes read and written."""
-    n = 1 << 16
-    x, y, out = random_f32(rng, n), random_f32(rng, n), np.empty(n, np.float32)
-    flat, unit = np.array([n], np.int64), np.ones(1, np.int64)
-    yield Probe("vector/elementwise", 12.0 * n, partial(binary.binary_f32, x, y, out, codes.ADD, flat, unit, unit))
-    yield _chain(x, out)
-    one, zero, stored = np.full(1, 0.05, np.float32), np.full(1, 128, np.int32), np.empty(n, np.uint8)
-    yield Probe("vector/convert", 5.0 * n, partial(quantize.quantize_linear, x, stored, one, zero, 1, 1, n, False))
-    yield Probe("vector/convert", 5.0 * n, partial(quantize.dequantize_linear, stored, out, one, zero, 1, 1, n))
-    yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.GELU, 0.0, 0.0))
-    yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.SIGMOID, 0.0, 0.0))
-    yield Probe("vector/softmax", 8.0 * n, partial(softmax.softmax_f32, x, NO_F32, out, 512, 128, 1.0, np.zeros(0, np.int64)))
-    ones = np.ones(256, np.float32)
-    yield Probe("vector/norm", 8.0 * n, partial(norm.layer_norm_f32, x, ones, ones, out, 256, 256, 1e-5))
-    shape = np.array([256, 256], np.int64)
-    bits, target = x.view(np.uint32), out.view(np.uint32)
-    rows, columns = np.array([256, 1], np.int64), np.array([1, 256], np.int64)
-    yield Probe("vector/transpose", 8.0 * n, partial(movement.copy_strided, bits, 0, columns, target, 0, rows, shape))
-    yield Probe("vector/copy", 8.0 * n, partial(movement.copy_strided, bits, 0, rows, target, 0, rows, shape))
-    yield Probe("vector/reduce", 4.0 * n, partial(reduce.reduce_f32, x, out, codes.MEAN, 256, 256, 1))
-    geometry = pool.pool_geometry(1, 16, 64, 64, 64, 64, (3, 3), (1, 1), (1, 1, 1, 1))
-    yield Probe("vector/pool", 4.0 * n * 10, partial(pool.max_pool_f32, x, out, geometry))
-    yield _resize(rng)
-
-
-def _chain(x: Any, out: Any) -> Probe:
-    """X * scale + shift, per channel, then a residual: what fusion leaves of mobile nets and transformers."""
-    channels, inner = 64, x.size // 64
-    scale, shift = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    wide, narrow = chain.Operand(1, x.size), chain.Operand(inner, channels)
-    steps = [chain.Step(codes.MUL, (0, 1)), chain.Step(codes.ADD, (3, 2)), chain.Step(codes.ADD, (4, 0))]
-    compiled = chain.compile_chain(steps, [wide, narrow, narrow])
-    where, scratch = chain.addresses([x, scale, shift]), np.empty(max(1, compiled.scratch), np.float32)
-
-    def call(kept: Any = (x, scale, shift)) -> None:
-        chain.chain_f32(compiled.program, compiled.parameters, where, out, scratch)
-
-    return Probe("vector/chain", 8.0 * x.size, call)
-
-
-def _resize(rng: np.random.Generator) -> Probe:
-    taps = resize.resize_axis(32, 64, 2.0, "linear")
-    x, out = random_f32(rng, 16 * 32 * 32), np.empty(16 * 64 * 64, np.float32)
-    scratch = np.empty(32, np.float32)
-    call = partial(resize.resize_f32, x, out, scratch, taps.index, taps.weight, taps.index, taps.weight, 16, 32, 32, 64, 64)
-    return Probe("vector/resize", 4.0 * (x.size + out.size), call)
+    return Probe("matmul/f32", 2.0 * batch * m * n * k, call, 4.0 * (a.size + b.size + out.size))
