@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-accuracy calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ bench-kernels: $(STAMP) ## Kernels against numpy and ONNX Runtime, one thread, i
 
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py
+
+bench-accuracy: $(STAMP) ## Predictions against public measurements (needs the folder of measurements: MEASUREMENTS=...)
+	@$(BIN)/python -m hetsched_cost_models.benchmark $(MEASUREMENTS)
 
 calibrate: $(STAMP) ## Measure this machine again
 	@$(BIN)/hetsched calibrate

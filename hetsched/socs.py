@@ -24,7 +24,7 @@ class _Strict(BaseModel):
 
 #: No queue has more cores; a longer list is a slip or an attack.
 MAX_CORES = 1024
-_CORE_LIST = re.compile(r"\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*")
+_CORE_LIST = re.compile(r"\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*")
 
 
 def cores_of(target: str) -> tuple[int, ...]:

@@ -19,7 +19,12 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert loaded_after("import hetsched, hetsched_kernels, hetsched_cost_models, hetsched_simulations") == set()
+    assert loaded_after("import hetsched") == set()
+
+
+def test_no_package_compiles_kernels_on_import() -> None:
+    packages = "hetsched_kernels, hetsched_cost_models, hetsched_simulations, hetsched.partition, hetsched.frontends"
+    assert loaded_after(f"import {packages}").isdisjoint({"numba", "ortools", "onnx", "scipy"})
 
 
 def test_help_loads_nothing_heavy() -> None:

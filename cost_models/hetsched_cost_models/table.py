@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
-from hetsched.errors import OptionError
+from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
 from hetsched_cost_models.parameters import runtimes_of, support_table_name
@@ -39,6 +39,7 @@ def build_table(
 
     Raises:
         OptionError: unknown precision, or a runtime that this SoC does not know.
+        InfeasibleError: ``supported`` leaves an op nowhere to run.
 
     Examples:
         >>> from hetsched.soc_files import load_soc
@@ -138,6 +139,9 @@ def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool, support
             pairs.extend((q, p) for p in got.precisions)
             owners.extend(i for _ in got.precisions)
             refused.extend(Refusal(q, p, why) for p, why in got.refusals)
+        if len(pairs) == start[-1]:
+            why = "; ".join(dict.fromkeys(f"{places.queues[r.queue].kind} {r.precision}: {r.reason}" for r in refused))
+            raise InfeasibleError(f"op {op.name!r} ({op.type}) of {graph.name!r} can run nowhere on this SoC: {why}")
         start.append(len(pairs))
         refusals.append(tuple(refused))
     return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals))

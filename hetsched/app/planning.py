@@ -17,6 +17,7 @@ from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
 from hetsched.graph import Graph
+from hetsched.placement import placement_of
 from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, SoCRef
 from hetsched.socs import SoC
 
@@ -48,10 +49,7 @@ class Planned:
         Raises:
             PlanError: the plan names an op, a queue or a precision that the table does not have.
         """
-        from hetsched_simulations import placement_of
-
-        found = placement_of(self.plan, self.table)
-        return tuple(found.order), tuple(found.alternative)
+        return placement_of(self.plan, self.table)
 
     def save(self, path: str | Path) -> Path:
         """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
@@ -125,7 +123,7 @@ def plan(
         solver: a solver's name; ``auto`` is never worse than any other; ``rules:FILE.yaml`` uses your own table.
         dims: symbolic dimensions, if ``model`` is a path.
         time_limit_s: budget of the solver in deterministic work (about seconds of one core), so that the plan does not
-            depend on the machine's load; the wall clock stops it only at three times as long (``status: clock``).
+            depend on the machine's load; the wall clock stops it only at six times as long (``status: clock``).
         memory_limit_bytes: weights and activations may not exceed it.
         forced: op name (or the user's node name) -> queue or processor kind.
         forbidden: op name -> queue or processor kind that it must not use.
@@ -170,10 +168,7 @@ def plan(
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = build_plan(graph, problem, solution, baselines=baselines(problem))
     if simulated:
-        from hetsched_simulations import placement_of
-
-        found = placement_of(made, table)  # a memory limit may have made it another placement
-        value = contended(found.order, found.alternative)
+        value = contended(*placement_of(made, table))  # a memory limit may have made it another placement
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
     deployment = Deployment(
         header=Header(hetsched=hetsched.__version__),

@@ -14,7 +14,7 @@ def calibrate(quiet: bool) -> dict[str, Any]:
 
     with progress("calibrating", quiet) as bar:
         measured = measure(progress=bar.stage)
-    return dict(measured.as_dict())
+    return {**measured.as_dict(), "notes": list(measured.notes)}
 
 
 def soc_rows() -> list[dict[str, Any]]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hetsched.partition.ilp import Ilp, cheap_solutions
-from hetsched.partition.problem import Budget, Problem, Solution
+from hetsched.partition.problem import Budget, Evaluate, Problem, Solution
 from hetsched.partition.timing import Costs, figures, value
 
 
 @dataclass(frozen=True)
 class Auto:
-    """Never worse, by the evaluator it used, than any other solver on the same problem: their answers are finalists.
+    """Never worse, by the evaluator it used, than any other built-in solver: their answers are finalists.
 
     ``evaluate`` ranks the finalists (None: the problem's own objective).
     """
 
-    evaluate: Callable[[Solution], float] | None = None
+    evaluate: Evaluate | None = None
 
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""
@@ -31,4 +30,5 @@ class Auto:
         best = min(finalists, key=rank)
         status = strong.status if best is strong else "optimal" if strong.bound >= best.objective * (1 - 1e-9) else "feasible"
         notes = () if best is strong else (f"the placement of {best.solver} was ranked first",)
-        return replace(best, solver="auto", bound=min(strong.bound, best.objective), status=status, notes=(*best.notes, *notes))
+        bound = min(strong.bound, best.objective)
+        return replace(best, solver="auto", bound=bound, status=status, notes=(*best.notes, *notes), finalists=tuple(finalists))

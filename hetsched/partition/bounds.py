@@ -6,20 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetsched.partition.chain import INFINITE, chains
-from hetsched.partition.relaxed import Block, Relaxed
+from hetsched.partition.chain import INFINITE, Chain, chains
+from hetsched.partition.relaxed import Block, Relaxed, shortest
 from hetsched.partition.timing import Costs
 
 
-def lower_bound(c: Costs, objective: str) -> float:
-    """A value that no placement and no order can beat, in the objective's unit."""
+def lower_bound(c: Costs, objective: str, found: Sequence[Chain] = ()) -> float:
+    """A value that no placement and no order can beat, in the objective's unit.
+
+    Args:
+        c: the costs.
+        objective: of the problem.
+        found: the chains of the costs, if they are known already.
+    """
     if c.n == 0:
         return 0.0
     if objective == "period":
         return area_bound(c)
     if objective == "energy":
         return energy_bound(c)
-    latency = max(area_bound(c), chain_bound(c))
+    latency = max(area_bound(c), max(chain.bound()[0] for chain in found) if found else chain_bound(c))
     return latency * energy_bound(c) if objective == "edp" else latency
 
 
@@ -53,7 +59,7 @@ def chain_bound(c: Costs) -> float:
 
 def energy_bound(c: Costs) -> float:
     """The additive energy of ops, of the transfers between neighbouring cuts, and of the queue switches that blocks force."""
-    switch = _shortest(c)
+    switch = _switches(c)
     first = c.launch_j
     reached: dict[int, float] = {-1: 0.0}
     for block in Relaxed(c).blocks():
@@ -66,17 +72,10 @@ def energy_bound(c: Costs) -> float:
     return min(reached.values()) * (1 - 1e-12)
 
 
-def _shortest(c: Costs) -> list[list[float]]:
+def _switches(c: Costs) -> list[list[float]]:
     """[p][q] least energy of getting from an open segment on p to one on q; ``[p][queues]`` to the host at the end."""
-    q = range(c.queues)
-    cost = [[0.0 if p == r else c.sync_j[p][r] + c.launch_j[r] for r in q] for p in q]
-    for k in q:
-        for i in q:
-            for j in q:
-                cost[i][j] = min(cost[i][j], cost[i][k] + cost[k][j])
-    for i in q:
-        cost[i].append(min(cost[i][j] + c.sync_j[j][c.host] for j in q))
-    return cost
+    cost = shortest(c.sync_j, c.launch_j)
+    return [[*row, min(x + c.sync_j[j][c.host] for j, x in enumerate(row))] for row in cost]
 
 
 def _block_energy(c: Costs, block: Block, a: int, b: int, switch: Sequence[Sequence[float]], first: Sequence[float]) -> float:

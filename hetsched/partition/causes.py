@@ -60,8 +60,11 @@ class _Cause:
         if not others:
             return f"the constraints leave only {name}"
         cheapest = min(others, key=lambda a: (self.own[a], a))
-        ratio = self.own[cheapest] / max(self.own[here], 1e-30)
         other = self.names[c.queue[cheapest]]
+        if self.own[here] <= 0:
+            there = amount(self.own[cheapest], "energy" if self.problem.objective == "energy" else "latency")
+            return f"costs nothing here, {there} on {other}" if self.own[cheapest] > 0 else f"costs nothing here, nor on {other}"
+        ratio = self.own[cheapest] / self.own[here]
         if ratio >= 1.0:
             text = f"cheapest here: {ratio:.1f}x {'less energy' if self.problem.objective == 'energy' else 'faster'} than {other}"
             return self._precision(op, here, text if ratio >= 1.05 else f"as cheap here as on {other}")

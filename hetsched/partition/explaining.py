@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from hetsched.costs import CostTable
-from hetsched.errors import OptionError, PlanError
+from hetsched.errors import OptionError
 from hetsched.partition.causes import duration, joules
 from hetsched.partition.plan_builder import what_if
 from hetsched.partition.timing import Costs
+from hetsched.placement import placement_of
 from hetsched.plans import Choice, Placement, Plan, PlanSegment
 
 
@@ -86,30 +87,10 @@ def find_placement(plan: Plan, name: str) -> Placement:
     raise OptionError(f"the plan has no op or node {name!r}" + (f": did you mean {', '.join(near)}?" if near else ""))
 
 
-def indices_of(plan: Plan, table: CostTable) -> tuple[list[int], list[int]]:
-    """A plan's order and alternatives as indices of its cost table.
-
-    Raises:
-        PlanError: the table does not hold the plan's ops, queues or precisions.
-    """
-    index = {name: i for i, name in enumerate(table.op_names)}
-    queue = {q.name: i for i, q in enumerate(table.queues)}
-    if set(index) != set(plan.order):
-        raise PlanError("the plan and the cost table do not hold the same ops; make the plan again")
-    alternative = [-1] * len(index)
-    for p in plan.placements:
-        there = table.alternatives(index[p.op])
-        hits = [a for a in there if int(table.alt_queue[a]) == queue.get(p.queue, -1) and table.alt_precision[a] == p.precision]
-        if not hits:
-            raise PlanError(f"op {p.op!r} cannot run on {p.queue} in {p.precision} by this cost table; make the plan again")
-        alternative[index[p.op]] = hits[0]
-    return [index[name] for name in plan.order], alternative
-
-
 def _timed(plan: Plan, placement: Placement, table: CostTable) -> tuple[Choice, ...]:
     """The op's alternatives with the whole plan's latency for each."""
     c = Costs(table)
-    order, alternative = indices_of(plan, table)
+    order, alternative = placement_of(plan, table)
     i = table.op_names.index(placement.op)
     whole = what_if(c, order, alternative, [i])
     return tuple(

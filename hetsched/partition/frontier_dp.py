@@ -26,6 +26,8 @@ class FrontierDP:
 
     rounds: int = 3
     cap: int = 500
+    share: float = 0.2
+    """Of the budget's units; when they are spent no further order is tried, and the beam of the last one narrows."""
 
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""
@@ -34,21 +36,24 @@ class FrontierDP:
         order, alternative = min(found, key=lambda k: value(problem, figures(c, *k)))
         solution = as_solution(problem, "frontier-dp", order, alternative)
         bound = chain_optimum(problem, c, found[0], exact)
-        notes = () if exact else (f"the frontier was wider than {self.cap} states: a beam search, not exact for its order",)
+        notes = () if exact else (f"the frontier was wider than {self.cap} states or the budget: a beam search, not exact",)
         return replace(solution, bound=bound, status="optimal" if bound >= solution.objective * (1 - 1e-9) else "heuristic", notes=notes)
 
     def candidates(self, problem: Problem, c: Costs, budget: Budget) -> tuple[list[tuple[list[int], tuple[int, ...]]], bool]:
         """``(order, alternative)`` per order and weighting; whether the first, in file order, is exact."""
         cap = self.cap if c.n <= LARGE else max(50, self.cap // 20)
+        left = self.share * budget.units
         found: list[tuple[list[int], tuple[int, ...]]] = []
         exact = True
         for add in self.weightings(problem, c):
             best: FrontierResult | None = None
             for order in self.orders(c, found):
-                got = frontier_optimum(c, order, add, cap)
+                got = frontier_optimum(c, order, add, cap, left)
+                left -= got.units
+                budget.charge(got.units)
                 exact = exact and (got.exact or bool(found))
                 found.append((order, got.alternative))
-                if is_chain(c) or budget.out_of_time():
+                if is_chain(c) or left <= 0 or budget.out_of_time():
                     break
                 if best is not None and len(found) > 3 and got.cost >= best.cost:
                     break

@@ -2,7 +2,7 @@
 
 Small graphs get the whole slot model: exact. Larger ones are improved a neighbourhood at a time (a few consecutive
 segments are freed, the rest stays), every answer timed again by the segment rule; their bound is that of
-:mod:`hetsched.partition.bounds` and :mod:`hetsched.partition.relaxation`.
+:mod:`hetsched.partition.bounds` and :mod:`hetsched.partition.tightening`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from hetsched.errors import InfeasibleError
 from hetsched.partition.bounds import lower_bound
+from hetsched.partition.chain import Chain, chains
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.heft import Heft
 from hetsched.partition.problem import Budget, Problem, Solution, Solver
@@ -27,7 +28,11 @@ TOLERANCE = 0.01
 """Larger graphs are searched until the proven gap is at most this."""
 RESOLUTION = 1e-5
 """The slot model rounds times; closer than this is proven equal."""
-LOCAL_EVALUATIONS = 3000
+DESCENT = 0.08
+"""Most of the budget that local search may spend on each of its three starts."""
+LEAST_EVALUATIONS = 200
+CHEAP_PER_OP = 1e-3
+"""Units per op of the fast solvers (without ``frontier-dp``) and of the bound together."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,15 @@ class Ilp:
         c = Costs(problem.table)
         seeds = self.seeds or cheap_solutions(problem, budget)
         best = min(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
-        bound = max([lower_bound(c, problem.objective), *(s.bound for s in seeds)])
+        found = chains(c) if problem.objective == "latency" else []
+        bound = max([lower_bound(c, problem.objective, found), *(s.bound for s in seeds)])
         budget.report("seeds", best.objective, bound)
         best = _descend(problem, c, best, seeds, budget, bound)
         budget.report("local search", best.objective, bound)
         if c.n <= EXACT_OPS and problem.objective != "edp":
             best, bound = self._exact(problem, c, best, bound, budget)
         elif best.objective > bound * (1 + TOLERANCE):
-            best, bound = _improve(problem, c, best, bound, budget)
+            best, bound = _improve(problem, c, found, best, bound, budget)
         bound = min(bound, best.objective)
         budget.report("ilp", best.objective, bound)
         return replace(best, solver="ilp", bound=bound, status="optimal" if bound >= best.objective * (1 - 1e-9) else "feasible", causes=())
@@ -70,7 +76,7 @@ class Ilp:
         model = SlotModel(c, problem.objective, slots, incumbent)
         if feasible:
             model.hint(best.order, best.alternative)
-        answer = model.solve(budget, budget.units)
+        answer = model.solve(budget, budget.left)
         if answer.placed is None:
             if not feasible and answer.proven:
                 raise InfeasibleError(f"no plan has at most {problem.max_segments} segments")
@@ -85,6 +91,7 @@ class Ilp:
 
 def cheap_solutions(problem: Problem, budget: Budget) -> tuple[Solution, ...]:
     """What the fast solvers answer; those that cannot place some op are left out."""
+    budget.charge(CHEAP_PER_OP * len(problem.table.op_names))
     found: list[Solution] = []
     solvers: list[Solver] = [SingleQueue(q.name) for q in problem.table.queues]
     if problem.op_types:
@@ -105,7 +112,7 @@ def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solutio
     search = LocalSearch(problem, c, budget)
     ranked = sorted(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
     current = value(problem, figures(c, best.order, best.alternative))
-    limit = max(200, min(LOCAL_EVALUATIONS, int(budget.units * 40_000 / c.n)))
+    limit = max(LEAST_EVALUATIONS, int(DESCENT * budget.units / search.units))
     for seed in ranked[:3]:
         order, alternative, got = search.improve(seed.order, seed.alternative, limit, bound * (1 + 1e-12))
         if got < current:
@@ -113,13 +120,13 @@ def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solutio
     return best
 
 
-def _improve(problem: Problem, c: Costs, best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
-    """Tighten the bound and search neighbourhoods of the incumbent, in turn."""
+def _improve(problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+    """Tighten the bound, then search neighbourhoods of the incumbent; either gives up when it stops paying."""
     from hetsched.partition.neighbourhoods import improve_by_neighbourhoods
-    from hetsched.partition.relaxation import tighten
+    from hetsched.partition.tightening import tighten
 
     if problem.objective == "latency":
-        bound = max(bound, tighten(c, best.objective, best.objective / (1 + TOLERANCE), budget, budget.units * 0.7))
+        bound = max(bound, tighten(c, found, best.objective, best.objective / (1 + TOLERANCE), budget, budget.left * 0.7))
     if best.objective > bound * (1 + TOLERANCE) and problem.objective != "edp":
-        best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.units * 0.3)
+        best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.left)
     return best, bound

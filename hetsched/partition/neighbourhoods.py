@@ -16,8 +16,8 @@ SPARE = 2
 MAX_SLOTS = 16
 """Plans with more segments are left to local search: their slot models are too large."""
 MAX_OPS = 300
-SHARE = 0.3
-"""Deterministic time per neighbourhood, building the model included."""
+SHARE = 0.25
+"""Most work per neighbourhood, building the model included."""
 
 
 def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target: float, budget: Budget, units: float) -> Solution:
@@ -28,8 +28,8 @@ def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target
         c: its costs.
         best: where to start.
         target: an objective that is good enough.
-        budget: for the wall clock and progress.
-        units: deterministic time for all neighbourhoods together.
+        budget: is charged.
+        units: of it, how much may be spent on all neighbourhoods together.
     """
     improved = True
     while improved:
@@ -38,8 +38,8 @@ def improve_by_neighbourhoods(problem: Problem, c: Costs, best: Solution, target
         for first, last in _windows(runs) if c.n <= MAX_OPS and len(runs) + SPARE <= MAX_SLOTS else ():
             if units < SHARE or best.objective <= target or budget.out_of_time():
                 return best
-            units -= SHARE
-            found = _search(problem, c, best, runs, (first, last), budget)
+            found, used = _search(problem, c, best, runs, (first, last), budget)
+            units -= used
             if found is not None and found.objective < best.objective * (1 - 1e-9):
                 best, improved = found, True
                 budget.report("neighbourhoods", best.objective, target)
@@ -62,8 +62,8 @@ def _windows(runs: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
 
 def _search(
     problem: Problem, c: Costs, plan: Solution, runs: Sequence[Sequence[int]], window: tuple[int, int], budget: Budget
-) -> Solution | None:
-    """One neighbourhood: the ops of the segments in the window may take any alternative and any slot there."""
+) -> tuple[Solution | None, float]:
+    """One neighbourhood: the ops of the segments in the window may take any alternative and any slot there; the work done."""
     first, last = window
     free = {op for run in runs[first:last] for op in run}
     slot_of = {op: k + (SPARE if k >= last else 0) for k, run in enumerate(runs) for op in run}
@@ -73,5 +73,5 @@ def _search(
     model = SlotModel(c, problem.objective, len(runs) + SPARE, plan.objective, Neighbourhood(windows, alts))
     answer = model.solve(budget, SHARE)
     if answer.placed is None or value(problem, figures(c, *answer.placed)) == float("inf"):
-        return None
-    return as_solution(problem, "ilp", *answer.placed)
+        return None, model.used
+    return as_solution(problem, "ilp", *answer.placed), model.used

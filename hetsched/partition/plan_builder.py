@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hetsched.errors import InfeasibleError, PlanError
+from hetsched.errors import PlanError
 from hetsched.graph import Graph
 from hetsched.partition.causes import causes_of
 from hetsched.partition.fences import fences_of
-from hetsched.partition.memory import lifetimes_of, place_buffers, weight_bytes
-from hetsched.partition.orders import smallest_arena
-from hetsched.partition.problem import Budget, Problem, Solution, objective_of
-from hetsched.partition.solving import solve
+from hetsched.partition.memory_limit import stored, within_limit
+from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.timing import Costs, figures
-from hetsched.plans import Baseline, Buffer, Choice, Placement, Plan, PlanSegment, Prediction
+from hetsched.plans import Baseline, Choice, Placement, Plan, PlanSegment, Prediction
 from hetsched.segments import Schedule, schedule
 
 WHAT_IF_OPS = 200_000
@@ -32,8 +30,8 @@ def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Se
         baselines: shown beside the plan.
 
     Returns:
-        The plan. Where the solution needs more memory than allowed, the fastest of the thriftier orders and placements
-        that fit takes its place, and a note says so.
+        The plan. Where the solution needs more memory than allowed, the best of the other placements and orders at hand
+        that fit, ranked as the solution was, takes its place, and a note says so.
 
     Raises:
         InfeasibleError: nothing fits into the memory limit.
@@ -42,20 +40,17 @@ def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Se
     table = problem.table
     if tuple(op.name for op in graph.ops) != table.op_names:
         raise PlanError(f"the cost table of {table.model!r} was made for another graph than {graph.name!r}")
-    timed = schedule(table, solution.order, solution.alternative)
-    buffers, arena = place_buffers(lifetimes_of(graph, table, timed.segments, solution.alternative), timed.segments)
-    weights = weight_bytes(graph, table, solution.alternative)
-    if problem.memory_limit_bytes is not None and weights + arena > problem.memory_limit_bytes:
-        solution, timed, buffers, arena, weights = _within_memory(graph, problem, solution, weights + arena)
+    made = within_limit(graph, problem, stored(graph, problem, solution))
+    solution, timed, peak = made.solution, made.timed, made.nbytes
     low, high = table.interval
     prediction = Prediction(
         latency_s=timed.latency_s, latency_interval_s=(timed.latency_s * low, timed.latency_s * high), serial_s=timed.serial_s,
-        energy_j=timed.energy_j, peak_memory_bytes=weights + arena, weight_bytes=weights, arena_bytes=arena,
+        energy_j=timed.energy_j, peak_memory_bytes=peak, weight_bytes=made.weights, arena_bytes=made.arena,
     )  # fmt: skip
     return Plan(
         solver=solution.solver, objective=problem.objective, status=solution.status, bound_s=solution.bound, gap=solution.gap,
         order=tuple(table.op_names[i] for i in solution.order), placements=_placements(graph, problem, solution),
-        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=buffers, arena_bytes=arena,
+        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=made.buffers, arena_bytes=made.arena,
         prediction=prediction, baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
     )  # fmt: skip
 
@@ -141,50 +136,3 @@ def what_if(c: Costs, order: Sequence[int], alternative: Sequence[int], ops: Seq
         out[b] = figures(c, order, chosen).latency_s
         chosen[i] = alternative[i]
     return out
-
-
-def _within_memory(
-    graph: Graph, problem: Problem, solution: Solution, needed: int
-) -> tuple[Solution, Schedule, tuple[Buffer, ...], int, int]:
-    """The fastest of the thriftier plans that fit.
-
-    Raises:
-        InfeasibleError: none does.
-    """
-    limit = problem.memory_limit_bytes or 0
-    best: tuple[Solution, Schedule, tuple[Buffer, ...], int, int] | None = None
-    least = needed
-    for candidate in _thrifty(problem, solution):
-        timed = schedule(problem.table, candidate.order, candidate.alternative)
-        buffers, arena = place_buffers(lifetimes_of(graph, problem.table, timed.segments, candidate.alternative), timed.segments)
-        weights = weight_bytes(graph, problem.table, candidate.alternative)
-        least = min(least, weights + arena)
-        if weights + arena <= limit and (best is None or candidate.objective < best[0].objective):
-            best = candidate, timed, buffers, arena, weights
-    if best is None:
-        raise InfeasibleError(
-            f"no plan of {graph.name!r} found fits into {limit} bytes: the fastest needs {needed}, the thriftiest {least} bytes;"
-            " raise the memory limit or use a smaller model or precision"
-        )
-    note = f"the fastest plan would need {needed} bytes, more than the limit of {limit}: this one fits"
-    return replace(best[0], causes=(), notes=(*best[0].notes, note)), *best[1:]
-
-
-def _thrifty(problem: Problem, solution: Solution) -> list[Solution]:
-    """The same placement in an order that keeps fewer bytes live, and every queue alone, in both orders."""
-    c = Costs(problem.table)
-    nbytes = problem.table.tensor_bytes.max(axis=1).tolist()
-    small = tuple(smallest_arena(c, nbytes))
-    found = [solution]
-    for queue in problem.table.queues:
-        try:
-            found.append(solve(problem, f"single:{queue.name}"))
-        except InfeasibleError:
-            continue
-    out: list[Solution] = []
-    for s in found:
-        status = "heuristic" if s is solution else s.status
-        out.append(replace(s, bound=solution.bound, status=status))
-        moved = objective_of(problem, small, s.alternative)
-        out.append(replace(s, order=small, objective=moved, bound=min(solution.bound, moved), status="heuristic", causes=()))
-    return out[1:]

@@ -95,8 +95,9 @@ class Solution:
     """A placement with its order, its cause per op, and how good it is proven to be.
 
     ``alternative`` indexes the problem's cost table. ``objective`` and ``bound`` are in the objective's unit (seconds,
-    joules or joule-seconds); ``gap`` is ``(objective - bound) / objective``. ``wall_s`` is for the eye only: it takes no
-    part in comparisons and never reaches a plan file.
+    joules or joule-seconds); ``gap`` is ``(objective - bound) / objective``. ``finalists`` are what ``auto`` chose from
+    and ``evaluate`` is what ranked them (None: the objective), for whoever must choose again under a memory limit.
+    ``wall_s`` is for the eye only: like these two it takes no part in comparisons and never reaches a plan file.
     """
 
     solver: str
@@ -107,6 +108,8 @@ class Solution:
     status: Status = "heuristic"
     causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    finalists: tuple[Solution, ...] = field(default=(), compare=False, repr=False)
+    evaluate: Evaluate | None = field(default=None, compare=False, repr=False)
     wall_s: float = field(default=0.0, compare=False)
 
     @property
@@ -115,12 +118,16 @@ class Solution:
         return max(0.0, 1.0 - self.bound / self.objective) if self.objective > 0 else 0.0
 
 
+Evaluate: TypeAlias = Callable[[Solution], float]
+"""Ranks finished placements, smaller is better; ``alternative`` indexes the table of the problem that was asked."""
+
+
 @dataclass
 class Budget:
     """How long a solver may work.
 
     Work is counted in deterministic units (one is about a second of one core), so that the answer does not depend on
-    the machine's load; the wall clock is only an emergency stop, at three times as long.
+    the machine's load; the wall clock is only an emergency stop. ``spent`` is what has been charged so far.
     """
 
     units: float = 10.0
@@ -128,6 +135,16 @@ class Budget:
     started_s: float = 0.0
     wall_limit_s: float = float("inf")
     clock_stopped: bool = False
+    spent: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Units not yet charged."""
+        return max(0.0, self.units - self.spent)
+
+    def charge(self, units: float) -> None:
+        """Count work: an estimate of its seconds that depends on the input only."""
+        self.spent += units
 
     def out_of_time(self) -> bool:
         """Whether the wall clock has stopped the search; remembered, so that the status can say so."""

@@ -1,4 +1,4 @@
-"""Tighter latency bounds: a CP-SAT relaxation of each block that the simple bound leaves loose.
+"""A tighter latency bound for one block: a CP-SAT relaxation.
 
 Ops become intervals on their queue, which runs one at a time; an arc between queues waits for the sync, the launch and
 the transfer; a queue that is entered pays at least one launch. The rule that a whole segment waits for whatever feeds
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hetsched.partition.chain import INFINITE, Chain, chains
+from hetsched.partition.chain import INFINITE
 from hetsched.partition.problem import Budget
 from hetsched.partition.relaxed import Block, Matrix, Relaxed
-from hetsched.partition.slots import DETERMINISTIC_PER_UNIT, deterministic_solver
-from hetsched.partition.timing import Costs
+from hetsched.partition.slots import deterministic_solver, model_units, solver_units
 
 TICKS = 1 << 20
-LARGEST = 250
-"""Blocks with more inner ops than this keep their simple bound."""
 ROUNDS = 6
 """Most times that broken segment rules are added to a block."""
 
@@ -221,9 +218,9 @@ class BlockModel:
 
         best, given = 0.0, units
         for _ in range(ROUNDS):
-            solver = deterministic_solver(budget, units)
+            solver = deterministic_solver(budget, units - model_units(self.model))
             status = solver.solve(self.model)
-            units -= float(solver.response_proto.deterministic_time) / DETERMINISTIC_PER_UNIT + 0.02
+            units -= model_units(self.model) + solver_units(solver)
             if status == cp_model.INFEASIBLE:
                 return INFINITE, False, given - units
             best = max(best, float(solver.best_objective_bound) * self.tick)
@@ -236,51 +233,3 @@ class BlockModel:
                 self.ruled.append(v)
                 self._add_rule(v)
         return best, True, given - units
-
-
-def tighten(c: Costs, incumbent: float, target: float, budget: Budget, units: float) -> float:
-    """A latency bound from chains with fewer and with more ops, loose blocks replaced by what CP-SAT proves.
-
-    Args:
-        c: the costs.
-        incumbent: a known latency in seconds.
-        target: a bound that is good enough.
-        budget: for the wall clock.
-        units: deterministic time to spend.
-
-    Returns:
-        A proven lower bound in seconds.
-    """
-    best, found = 0.0, chains(c)
-    found.sort(key=lambda chain: max(len(b.inner) for b in chain.blocks))
-    for left, chain in zip(range(len(found), 0, -1), found, strict=True):
-        value, used = _tighten_chain(chain, incumbent, target, budget, units / left)
-        best, units = max(best, value), units - used
-        if best >= target:
-            break
-    return best
-
-
-def _tighten_chain(chain: Chain, incumbent: float, target: float, budget: Budget, units: float) -> tuple[float, float]:
-    """Solve the blocks on the chain's cheapest path until it is dear enough or nothing more can be proven.
-
-    Returns:
-        The bound in seconds, and the deterministic time used.
-    """
-    given = units
-    tries: dict[tuple[int, int, int], int] = {}
-    closed: dict[tuple[int, int, int], bool] = {}
-    while True:
-        total, path = chain.bound()
-        loose = [k for k in path if not closed.get(k) and 2 <= len(chain.blocks[k[0]].inner) <= LARGEST]
-        if total >= target or not loose or units <= 0 or budget.out_of_time():
-            return total, given - units
-        key = min(loose, key=lambda k: (tries.get(k, 0), len(chain.blocks[k[0]].inner), k))
-        share = units if tries.get(key) else units / 4
-        known = chain.values[key]
-        limit = known + max(incumbent - total, known * 1e-6)
-        value, more, used = BlockModel(chain.relaxed, chain.blocks[key[0]], key[1], key[2], known, limit).bound(budget, share)
-        units -= used
-        tries[key] = tries.get(key, 0) + 1
-        closed[key] = not more or tries[key] > 1
-        chain.values[key] = max(known, min(limit, value))

@@ -44,7 +44,7 @@ class Relaxed:
         self.follow = {v: [c.sync[c.queue[a]][c.host] if v in results else 0.0 for a in c.alts[v]] for v in self.ops}
         self.preds: dict[int, dict[int, Matrix]] = {v: {u: self._arc(u, v) for u in c.preds[v]} for v in self.ops}
         self.succs: dict[int, list[int]] = {v: list(c.succs[v]) for v in self.ops}
-        self.crossing = _shortest_crossings(c)
+        self.crossing = shortest(c.sync, c.launch)
 
     def _arrival(self, v: int, b: int) -> float:
         c = self.c
@@ -163,10 +163,10 @@ def _raise(row: list[float], reached: Sequence[float], matrix: Matrix) -> None:
         row[j] = max(row[j], min(r + line[j] for r, line in zip(reached, matrix, strict=True)))
 
 
-def _shortest_crossings(c: Costs) -> Matrix:
-    """[p][q] least sync and launch seconds on any way from queue p to queue q."""
-    q = range(c.queues)
-    cost = [[0.0 if p == r else c.sync[p][r] + c.launch[r] for r in q] for p in q]
+def shortest(sync: Sequence[Sequence[float]], launch: Sequence[float]) -> Matrix:
+    """[p][q] least sync and launch cost (seconds or joules) on any way from queue p to queue q (Floyd, Warshall)."""
+    q = range(len(launch))
+    cost = [[0.0 if p == r else sync[p][r] + launch[r] for r in q] for p in q]
     for k in q:
         for i in q:
             for j in q:

@@ -9,6 +9,9 @@ from hetsched.partition.problem import Budget, Problem, Solution, objective_of
 from hetsched.partition.timing import Costs, figures, value
 from hetsched.segments import runs
 
+PER_OP = 1.2e-6
+"""Units to time one op of one candidate, making the candidate included."""
+
 
 def best_on_queue(problem: Problem, c: Costs, queue_of: Sequence[int]) -> list[int]:
     """For every op the cheapest alternative on its queue, charging conversions from the producer's chosen domain.
@@ -51,6 +54,8 @@ class LocalSearch:
     def __init__(self, problem: Problem, c: Costs, budget: Budget) -> None:
         self.problem, self.c, self.budget = problem, c, budget
         self.evaluations = 0
+        self.units = PER_OP * c.n
+        """Of one evaluation."""
 
     def improve(
         self, order: Sequence[int], alternative: Sequence[int], limit: int, target: float = 0.0
@@ -73,6 +78,7 @@ class LocalSearch:
 
     def _value(self, order: Sequence[int], alternative: Sequence[int]) -> float:
         self.evaluations += 1
+        self.budget.charge(self.units)
         return value(self.problem, figures(self.c, order, alternative))
 
     def _moves(self, order: list[int], alternative: list[int]) -> Iterator[tuple[list[int], list[int]]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib import import_module
 from time import perf_counter
 from typing import Any, cast
@@ -15,7 +15,7 @@ from hetsched.costs import CostTable
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition.bounds import lower_bound
 from hetsched.partition.causes import causes_of
-from hetsched.partition.problem import Budget, Problem, Progress, Solution, Solver, objective_of
+from hetsched.partition.problem import Budget, Evaluate, Problem, Progress, Solution, Solver, objective_of
 from hetsched.partition.timing import Costs
 from hetsched.segments import schedule
 
@@ -29,7 +29,7 @@ BUILT_IN = {
     "single": "hetsched.partition.single:SingleQueue",
     "vendor": "hetsched.partition.vendor:Vendor",
 }
-WALL_FACTOR = 3.0
+WALL_FACTOR = 6.0
 
 
 def solver_names() -> list[str]:
@@ -66,7 +66,7 @@ def solve(
     solver: str = "auto",
     *,
     time_limit_s: float = 10.0,
-    evaluate: Callable[[Solution], float] | None = None,
+    evaluate: Evaluate | None = None,
     progress: Progress | None = None,
 ) -> Solution:
     """Place and order every op.
@@ -74,9 +74,10 @@ def solve(
     Args:
         problem: what to place, for which objective, under which constraints.
         solver: a name from :func:`solver_names`.
-        time_limit_s: work allowed, in seconds of an ordinary core; the wall clock stops the search at three times as
-            much, and then the status is ``clock``.
-        evaluate: ranks the finalists of ``auto`` (a simulation with contention, say); smaller is better.
+        time_limit_s: work allowed, in seconds of an ordinary core, for all choices between queues that share cores
+            together; the wall clock stops the search at six times as much, and then the status is ``clock``.
+        evaluate: ranks the finalists of ``auto`` (a simulation with contention, say), also between choices of queues;
+            smaller is better. It is shown alternatives of ``problem.table``.
         progress: called with the stage, the best objective and its bound.
 
     Raises:
@@ -87,26 +88,34 @@ def solve(
         raise OptionError(f"the time limit is {time_limit_s} s: give a positive number")
     began = perf_counter()
     chosen = solver_named(solver)
-    if evaluate is not None and hasattr(chosen, "evaluate"):
-        chosen = replace(cast(Any, chosen), evaluate=evaluate)
-    budget = Budget(time_limit_s, progress, began, time_limit_s * WALL_FACTOR)
+    ranks = evaluate if evaluate is not None and hasattr(chosen, "evaluate") else None
+    parts, refusal = parts_of(problem)
     answers: list[Solution] = []
     bounds: list[float] = []
-    refusal: InfeasibleError | None = None
-    for keep in selections(problem.table, problem.keep):
+    budget = Budget(time_limit_s / max(1, len(parts)), progress, began, time_limit_s * WALL_FACTOR)
+    for part in parts:
+        budget.spent = 0.0
         try:
-            small = problem.on(problem.table.restrict(keep))
-            bounds.append(lower_bound(Costs(small.table), problem.objective))
-            answers.append(_solve_on(problem, small, np.flatnonzero(keep).tolist(), chosen, budget))
-            bounds[-1] = max(bounds[-1], answers[-1].bound)
+            answers.append(part.solve(chosen, ranks, budget))
+            bounds.append(answers[-1].bound)
         except InfeasibleError as e:
             refusal = e
+            bounds.append(0.0)
+        if bounds[-1] <= 0 or answers[-1].status == "heuristic":
+            bounds[-1] = max(bounds[-1], lower_bound(Costs(part.small.table), problem.objective))
     if not answers:
         raise refusal or InfeasibleError("no placement satisfies the constraints")
-    best = min(answers, key=lambda s: s.objective)
+    best = min(answers, key=ranks or (lambda s: s.objective))
     bound = min(*bounds, best.objective)
-    causes = best.causes or causes_of(problem, best)
-    return replace(best, bound=bound, causes=causes, wall_s=perf_counter() - began, status=_status(best, bound, budget))
+    return replace(
+        best,
+        bound=bound,
+        causes=best.causes or causes_of(problem, best),
+        finalists=tuple(s for answer in answers for s in (answer, *answer.finalists)),
+        evaluate=ranks,
+        wall_s=perf_counter() - began,
+        status=_status(best, bound, budget),
+    )
 
 
 def _status(best: Solution, bound: float, budget: Budget) -> Any:
@@ -145,12 +154,45 @@ def _undominated(table: CostTable, keep: npt.NDArray[np.bool_]) -> npt.NDArray[n
     return keep
 
 
-def _solve_on(problem: Problem, small: Problem, original: list[int], solver: Solver, budget: Budget) -> Solution:
-    """Solve on some of the alternatives (``original`` are their indices) and translate back to the problem's own."""
-    answer = solver.solve(small, budget)
-    if problem.max_segments is not None:
-        count = len(schedule(small.table, answer.order, answer.alternative).segments)
-        if count > problem.max_segments:
-            raise InfeasibleError(f"{answer.solver} found no plan with at most {problem.max_segments} segments (its best has {count})")
-    alternative = tuple(original[a] for a in answer.alternative)
-    return replace(answer, alternative=alternative, objective=objective_of(problem, answer.order, alternative))
+@dataclass(frozen=True)
+class Part:
+    """A problem on some of its alternatives; ``original`` are their indices in the problem's own table."""
+
+    problem: Problem
+    small: Problem
+    original: tuple[int, ...]
+
+    def solve(self, solver: Solver, evaluate: Evaluate | None, budget: Budget) -> Solution:
+        """The solver's answer in the problem's own indices, which are also what ``evaluate`` is shown.
+
+        Raises:
+            InfeasibleError: the solver finds no placement, or none with few enough segments.
+        """
+        if evaluate is not None:
+            solver = replace(cast(Any, solver), evaluate=lambda s: evaluate(self.translated(s)))
+        answer, limit = solver.solve(self.small, budget), self.problem.max_segments
+        if limit is not None:
+            count = len(schedule(self.small.table, answer.order, answer.alternative).segments)
+            if count > limit:
+                raise InfeasibleError(f"{answer.solver} found no plan with at most {limit} segments (its best has {count})")
+        finalists = tuple(self.translated(s) for s in answer.finalists)
+        placed = self.translated(answer)
+        return replace(placed, finalists=finalists, objective=objective_of(self.problem, placed.order, placed.alternative))
+
+    def translated(self, answer: Solution) -> Solution:
+        """A solution of the part as one of the whole problem."""
+        return replace(answer, alternative=tuple(self.original[a] for a in answer.alternative))
+
+
+def parts_of(problem: Problem) -> tuple[list[Part], InfeasibleError | None]:
+    """The problem once per choice of queues that share no cores; why, if there is a choice that cannot place every op."""
+    parts: list[Part] = []
+    refusal: InfeasibleError | None = None
+    for keep in selections(problem.table, problem.keep):
+        try:
+            small = problem.on(problem.table.restrict(keep))
+        except InfeasibleError as e:
+            refusal = e
+            continue
+        parts.append(Part(problem, small, tuple(np.flatnonzero(keep).tolist())))
+    return parts, refusal

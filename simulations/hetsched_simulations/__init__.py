@@ -6,6 +6,5 @@ solvers rank plans by. See ``docs/simulator.md`` for what is modelled and what i
 
 from hetsched_simulations.result import Energy, Simulation, Throttling
 from hetsched_simulations.simulation import latency, simulate
-from hetsched_simulations.workload import Placement, placement_of
 
-__all__ = ["Energy", "Placement", "Simulation", "Throttling", "latency", "placement_of", "simulate"]
+__all__ = ["Energy", "Simulation", "Throttling", "latency", "simulate"]

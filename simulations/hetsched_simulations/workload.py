@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hetsched.costs import CostTable, Transfer
-from hetsched.errors import PlanError
-from hetsched.plans import Plan
 from hetsched.segments import Segment, segments_of
 from hetsched.trace import Kind
 
@@ -52,41 +51,6 @@ class Command:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """``order`` (op indices) and ``alternative`` (one index per op), as the segment rule has them."""
-
-    order: tuple[int, ...]
-    alternative: tuple[int, ...]
-
-
-def placement_of(plan: Plan, table: CostTable) -> Placement:
-    """The placement that a plan describes, in the indices of its cost table.
-
-    Raises:
-        PlanError: the plan names an op, a queue or a precision that the table does not have.
-    """
-    index = {name: i for i, name in enumerate(table.op_names)}
-    alternative = [-1] * len(table.op_names)
-    for p in plan.placements:
-        if p.op not in index:
-            raise PlanError(f"the plan places the op {p.op!r}, which the model does not have: make the plan again")
-        hits = [
-            a
-            for a in table.alternatives(index[p.op])
-            if table.queues[int(table.alt_queue[a])].name == p.queue and table.alt_precision[a] == p.precision
-        ]
-        if not hits:
-            raise PlanError(
-                f"the plan runs {p.op!r} on {p.queue} in {p.precision}, which the cost table does not offer: make the plan again"
-            )
-        alternative[index[p.op]] = min(hits, key=lambda a: abs(float(table.time_s[a]) - p.seconds))
-    missing = [n for n, a in zip(table.op_names, alternative, strict=True) if a < 0] or [n for n in plan.order if n not in index]
-    if missing:
-        raise PlanError(f"the plan and the model disagree about the op {missing[0]!r}: make the plan again")
-    return Placement(tuple(index[n] for n in plan.order), tuple(alternative))
-
-
 def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[int]) -> tuple[Command, ...]:
     """Commands of one inference, in the order of submission.
 
@@ -111,7 +75,7 @@ def _with_spins(table: CostTable, segments: Sequence[Segment], commands: Sequenc
     last wait is added to the last command, and what comes before a command that takes no time to a later one.
     """
     owed = [0.0] * len(commands)
-    for a, b in zip(segments, segments[1:], strict=False):
+    for a, b in pairwise(segments):
         owed[b.index] += float(table.sync_energy_j[a.queue, b.queue])
     if segments:
         owed[-1] += float(table.sync_energy_j[segments[-1].queue, table.host])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from hetsched_cost_models.host import detect as detect_machine
 from hetsched_cost_models.host.chip import onchip_bytes, soc_of
 from hetsched_cost_models.host.detect import Machine, _cpuinfo, cache_bytes
-from hetsched_cost_models.host.measurement import VERSION, HostMeasurement, cache_file, read_cached, write_cached
+from hetsched_cost_models.host.measurement import POOR_OTHERS, POOR_SPREAD, VERSION, HostMeasurement, cache_file, read_cached, write_cached
 
 
 def _machine(cores: tuple[int, ...] = (0, 1, 2, 3), **changes: object) -> Machine:
@@ -31,6 +32,7 @@ def _measurement(machine: Machine) -> HostMeasurement:
         peak_f32_ops_s=100e9, peak_i8_ops_s=400e9,
         rates={f"{c}/{p}": r for c in classes for p, r in (("f32", 50e9), ("i8", 100e9)) if not (c == "matmul" and p == "i8")},
         vector_bytes_s=20e9, vector={"elementwise": 1.0, "softmax": 8.0, "transpose": 4.0}, op_overhead_s=2e-6, launch_s=8e-6, sync_s=5e-6,
+        sync_estimated=False, spread=0.05, others=0.0,
     )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def test_measurement_survives_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
     assert [p.name for p in (tmp_path / "hetsched").iterdir()] == [path.name], "nothing half-written is left"
 
 
-@pytest.mark.parametrize("damage", ["truncate", "version", "negative", "list", "missing", "other machine", "text"])
+@pytest.mark.parametrize("damage", ["truncate", "version", "negative", "list", "missing", "other machine", "text", "quality", "flag"])
 def test_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     machine = _machine()
@@ -98,6 +100,10 @@ def test_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.Mon
         raw["fingerprint"] = "0" * 16
     elif damage == "text":
         raw["rates"]["conv/f32"] = "fast"
+    elif damage == "quality":
+        raw["spread"] = -1.0
+    elif damage == "flag":
+        raw["sync_estimated"] = "yes"
     text = json.dumps([raw] if damage == "list" else raw)
     path.write_text(text[:50] if damage == "truncate" else text)
     assert read_cached(machine.fingerprint) is None
@@ -128,10 +134,151 @@ def test_rates_of_a_host_queue_are_those_of_one_core() -> None:
     assert rates.bandwidth_bytes_s == 10e9
     assert rates.vector_bytes_s == pytest.approx(20e9)
     overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
-    assert class_shares(rates.family, "f32", overrides)[1:] == [0.5] * 6
+    assert class_shares(rates.family, "f32", overrides)[1:] == [0.5] * 9
     assert class_shares(rates.family, "i8", overrides)[1:6] == [0.25] * 5
     assert vector_factors(rates.family, "f32", overrides)[4] == pytest.approx(8.0)  # softmax
-    assert vector_factors(rates.family, "f32", overrides)[-1] == 0.0  # measured with the products
+
+
+def test_bytes_of_matrix_work_come_from_the_measurement() -> None:
+    from hetsched_cost_models.operators import CLASSES
+    from hetsched_cost_models.parameters import matrix_factors
+    from hetsched_cost_models.roofline import queue_rates
+
+    machine = _machine()
+    measured = _measurement(machine)
+    measured.vector["matrix/conv1x1/f32"] = 3.0
+    rates = queue_rates(soc_of(machine, measured), "cpu:2")
+    overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
+    assert matrix_factors(rates.family, "f32", overrides)[CLASSES.index("conv1x1")] == pytest.approx(3.0)
+
+
+def test_identical_cores_have_identical_rates() -> None:
+    """The two queues are shares of one measurement, so that baselines on them do not differ by noise."""
+    from hetsched_cost_models.roofline import queue_rates
+
+    for cores in ((0, 1), (0, 1, 2), (2, 3, 6, 7), tuple(range(13))):
+        machine = _machine(cores)
+        soc = soc_of(machine, _measurement(machine))
+        a, b = (queue_rates(soc, target) for target in soc.queues.values())
+        for field in ("peak_ops_s", "bandwidth_bytes_s", "vector_bytes_s", "overhead_s", "active_w"):
+            assert getattr(a, field) == getattr(b, field), field
+
+
+def test_a_poor_measurement_says_so_in_the_notes_of_the_soc() -> None:
+    machine = _machine()
+    good = _measurement(machine)
+    assert not good.poor
+    assert good.notes == ()
+    for change in ({"spread": POOR_SPREAD * 1.1}, {"others": POOR_OTHERS * 1.1}):
+        poor = replace(good, **change)
+        assert poor.poor
+        assert any("hetsched calibrate" in note for note in soc_of(machine, poor).notes)
+    assumed = soc_of(machine, replace(good, sync_estimated=True))
+    assert assumed.link("cpu", "cpu").sync_s.estimated  # type: ignore[union-attr]
+    assert any("signal" in note for note in assumed.notes)
+    assert soc_of(machine, good).link("cpu", "cpu").sync_s.source  # type: ignore[union-attr]
+
+
+def test_what_compares_kernels_does_not_invalidate_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.machinery import ModuleSpec
+
+    for name in ("gemm.py", "benchmark.py", "benchmark_peers.py", "comparison_products.py", "measure.py"):
+        (tmp_path / name).write_text("a")
+    spec = ModuleSpec("hetsched_kernels", None, is_package=True)
+    assert spec.submodule_search_locations is not None
+    spec.submodule_search_locations.append(str(tmp_path))
+    monkeypatch.setattr(sys.modules["hetsched_cost_models.host.detect"], "find_spec", lambda name: spec)
+    digest = sys.modules["hetsched_cost_models.host.detect"].kernels_digest
+    first = digest()
+    for name in ("benchmark.py", "benchmark_peers.py", "comparison_products.py", "measure.py"):
+        (tmp_path / name).write_text("b")
+    assert digest() == first
+    (tmp_path / "gemm.py").write_text("b")
+    assert digest() != first
+
+
+def test_the_fastest_repeat_counts_and_the_spread_is_kept() -> None:
+    from hetsched_cost_models.host.timing import Timed
+
+    timed = Timed(lambda: None, 1, [3e-3, 1e-3, 2e-3], [4e-3, 2e-3, 3e-3])
+    assert timed.best_s == 1e-3
+    assert timed.spread == pytest.approx(0.5)
+
+
+def test_repeats_are_interleaved() -> None:
+    from hetsched_cost_models.host.timing import interleaved
+
+    log: list[str] = []
+    timed = interleaved([lambda: log.append("a"), lambda: log.append("b")], 3)
+    changes = [x for x, y in zip(log, [*log[1:], ""], strict=True) if x != y]
+    assert changes == ["a", "b"] * 3
+    assert all(len(t.thread_s) == 3 for t in timed)
+
+
+def test_rate_and_byte_cost_of_a_class_are_told_apart() -> None:
+    from hetsched_cost_models.host.measure import rate_and_byte_s
+    from hetsched_cost_models.host.probes import Probe
+
+    def timed(work: float, size: float, seconds: float) -> tuple[Probe, float]:
+        return Probe("conv/f32", work, lambda: None, size), seconds
+
+    exact = [timed(w, b, w / 50e9 + b * 2e-10) for w, b in ((1e8, 1e5), (1e7, 1e6), (5e7, 5e5))]
+    rate, byte_s = rate_and_byte_s(exact)
+    assert rate == pytest.approx(50e9)
+    assert byte_s == pytest.approx(2e-10)
+    # Bytes can cost nothing, but never less; a class bound by bytes alone keeps a finite rate.
+    rate, byte_s = rate_and_byte_s([timed(1e8, 1e6, 2e-3), timed(1e7, 1e6, 1e-4)])
+    assert byte_s == 0.0
+    assert 50e9 <= rate <= 100e9
+    rate, byte_s = rate_and_byte_s([timed(1e6, 1e6, 1e-3), timed(1e6, 2e6, 2e-3)])
+    assert rate <= 4 * 1e9
+    assert byte_s > 0
+    # What cannot be fitted exactly is right on average, in logarithms.
+    rate, byte_s = rate_and_byte_s([timed(1e8, 0.0, 1e-3), timed(1e8, 0.0, 4e-3)])
+    assert rate == pytest.approx(1e8 / 2e-3)
+
+
+@pytest.mark.parametrize("broken", ["never set", "slow"])
+def test_a_disturbed_signal_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    from hetsched_cost_models.host import threads
+
+    answers = {"never set": None, "slow": 6.6e-3}
+    tries: list[int] = []
+
+    def batch(first: int, second: int) -> float | None:
+        tries.append(1)
+        return answers[broken]
+
+    monkeypatch.setattr(threads, "_batch", batch)
+    assert threads.sync_s((0, 1)) is None
+    assert len(tries) > 10, "it tries again before it gives up"
+    assert threads.sync_s((0,)) is None
+
+
+def test_one_good_batch_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hetsched_cost_models.host import threads
+
+    answers = iter([None, 6.6e-3, 4e-6, *[5e-3] * 100])
+    monkeypatch.setattr(threads, "_batch", lambda first, second: next(answers))
+    assert threads.sync_s((0, 1)) == 4e-6
+
+
+def test_a_wait_in_vain_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hetsched_cost_models.host import threads
+
+    monkeypatch.setattr(threads, "_patient", lambda wait, flags, index, value: value < 5)
+    assert threads._batch(0, 0) is None
+
+
+def test_processor_seconds_of_all_programs(tmp_path: Path) -> None:
+    import os
+
+    from hetsched_cost_models.host.timing import busy_s
+
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 20 30 1000 50 4 5 6 0 0\ncpu0 1 2 3\n")
+    assert busy_s(stat) == pytest.approx((100 + 20 + 30 + 4 + 5 + 6) / os.sysconf("SC_CLK_TCK"))
+    assert busy_s(tmp_path / "absent") == 0.0
 
 
 def test_on_chip_memory_is_what_the_read_test_overflows() -> None:
@@ -175,5 +322,7 @@ def test_a_real_measurement_is_plausible(measured: HostMeasurement) -> None:
     assert {f"{c}/i8" for c in ("conv1x1", "conv", "grouped", "depthwise", "gemm")} <= set(measured.rates)
     assert all(1e7 < r <= max(measured.peak_f32_ops_s, measured.peak_i8_ops_s) for r in measured.rates.values())
     assert 1e-8 < measured.op_overhead_s < 1e-3
-    assert 1e-8 < measured.sync_s < 1e-2
+    assert 5e-8 < measured.sync_s <= 200e-6
+    assert measured.spread >= 0
+    assert {f"matrix/{c}/{p}" for c in ("conv1x1", "conv", "depthwise", "gemm", "matmul") for p in ("f32", "i8")} <= set(measured.vector)
     assert measured.vector["elementwise"] == 1.0

@@ -12,8 +12,8 @@ import yaml
 import hetsched_cost_models
 from hetsched.soc_files import list_socs, load_soc
 from hetsched_cost_models import parameter_version
-from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
-from hetsched_cost_models.parameters import class_shares, family_of, support_table_name, vector_factors
+from hetsched_cost_models.operators import CLASS_LIKE, CLASSES, KIND_LIKE, VECTOR_KINDS
+from hetsched_cost_models.parameters import class_shares, family_of, matrix_factors, runtimes_of, support_table_name, vector_factors
 from hetsched_cost_models.support import support_table
 
 PACKAGE = Path(hetsched_cost_models.__file__).parent
@@ -63,6 +63,34 @@ def test_every_processor_of_every_soc_resolves(name: str) -> None:
             assert all(f > 0 for f in factors[1:])
         if processor.support is not None:
             assert support_table_name(processor.support, "default")
+
+
+def test_classes_and_kinds_without_figures_count_as_like_ones() -> None:
+    family = family_of(load_soc("snapdragon-8-gen-3").by_name["npu"])
+    shares = dict(zip(CLASSES, class_shares(family, "f16", {}), strict=True))
+    assert shares["depthwise_small"] == shares["depthwise_strided"] == shares["depthwise"] == 0.0444
+    assert shares["transposed"] == shares["conv"]
+    factors = dict(zip(VECTOR_KINDS, vector_factors(family, "i8", {}), strict=True))
+    assert factors["masked"] == factors["softmax"] == 9.0
+    assert factors["nearest"] == factors["resize"]
+    assert factors["compare"] == factors["broadcast"] == 1.0
+    assert set(CLASS_LIKE) <= set(CLASSES)
+    assert set(CLASS_LIKE.values()) <= set(CLASSES)
+    assert set(KIND_LIKE) | set(KIND_LIKE.values()) <= set(VECTOR_KINDS)
+
+
+def test_bytes_of_matrix_work_may_have_a_cost_by_class() -> None:
+    family = family_of(load_soc("snapdragon-8-gen-3").by_name["cpu"])
+    assert matrix_factors(family, "f32", {}) == [family.vector["matrix"]] * len(CLASSES)
+    given = {"vector/matrix/conv/f32": 0.25, "vector/matrix/depthwise/f32": 0.5}
+    found = dict(zip(CLASSES, matrix_factors(family, "f32", given), strict=True))
+    assert (found["conv"], found["transposed"], found["depthwise_small"], found["gemm"]) == (4.0, 4.0, 2.0, family.vector["matrix"])
+
+
+def test_runtimes_of_a_soc_are_those_of_its_accelerators() -> None:
+    assert set(runtimes_of(load_soc("snapdragon-8-gen-3"))) == {"default", "qnn", "ort", "litert"}
+    assert runtimes_of(load_soc("apple-a17-pro"))[0] == "default"
+    assert "qnn" not in runtimes_of(load_soc("apple-a17-pro"))
 
 
 def test_version_names_the_file_contents() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetsched.errors import SoCError
 from hetsched.graph import DType, Graph
 from hetsched.soc_files import load_soc, validate_soc
 from hetsched.socs import SoC
@@ -39,6 +40,7 @@ def _work(
         zero,
         zero,
         weights * one,
+        zero,
         zero,
         zero,
         zero,
@@ -123,6 +125,37 @@ def test_padding() -> None:
 def test_queue_cores() -> None:
     assert queue_cores("cpu:2-4,7") == ("cpu", (2, 3, 4, 7))
     assert queue_cores("gpu") == ("gpu", ())
+    with pytest.raises(SoCError, match="more than 1024 cores"):
+        queue_cores("cpu:0-4000000000")
+
+
+def test_short_rows_of_depthwise_convolutions_count_as_whole_vectors_on_a_cpu(graph_of: Callable[..., Graph], soc: SoC) -> None:
+    def conv(size: int) -> Graph:
+        shapes = {"x": (1, 32, size + 2, size + 2), "w": (32, 1, 3, 3), "y": (1, 32, size, size)}
+        return graph_of([("Conv", ["x", "w"], ["y"], {"group": 32})], shapes, constants=("w",))
+
+    def of_matrix(size: int) -> tuple[float, float]:
+        t = build_table(conv(size), soc)
+        cpu, npu = (next(a for a in t.alternatives(0) if t.queues[t.alt_queue[a]].kind == kind) for kind in ("cpu", "npu"))
+        activations = 32 * ((size + 2) ** 2 + size**2)
+        return t.compute_s[cpu] - 4 * activations / 50e9, t.compute_s[npu] - 2 * activations / 100e9
+
+    for size, padded in ((7, 16), (16, 16), (20, 32)):
+        macs = 32 * 9 * size
+        cpu, npu = of_matrix(size)
+        assert cpu == pytest.approx(2 * macs * padded / (50e9 * 0.5), rel=1e-9)
+        assert npu == pytest.approx(2 * macs * size / (2000e9 * 0.5), rel=1e-9)
+
+
+def test_a_fused_function_is_computed_on_a_cpu(graph_of: Callable[..., Graph], soc: SoC) -> None:
+    def gemm(activation: str) -> float:
+        shapes = {"x": (64, 32), "w": (32, 64), "y": (64, 64)}
+        ops = [("FusedMatMul", ["x", "w", ""], ["y"], {"activation": activation})]
+        return float(build_table(graph_of(ops, shapes, constants=("w",)), soc).compute_s[0])
+
+    transcendental = family_of(soc.by_name["cpu"]).vector["transcendental"]
+    assert gemm("Gelu") - gemm("") == pytest.approx(64 * 64 * 8 * transcendental / 50e9, rel=1e-9)
+    assert gemm("Relu") == gemm("")
 
 
 sizes = st.floats(0, 1e10)

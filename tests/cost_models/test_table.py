@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from hetsched.costs import CostTable
-from hetsched.errors import OptionError
-from hetsched.graph import DType, Graph
+from hetsched.errors import InfeasibleError, OptionError
+from hetsched.graph import DType, Graph, Op
 from hetsched.segments import schedule
 from hetsched.soc_files import list_socs, load_soc
 from hetsched.socs import SoC
 from hetsched_cost_models import build_table, parameter_version, table_at
+from hetsched_cost_models.parameters import runtimes_of
 
 CONV = {"x": (1, 16, 8, 8), "w": (16, 16, 1, 1), "a": (1, 16, 8, 8), "y": (1, 16, 8, 8)}
 
@@ -155,8 +156,60 @@ def test_table_at_slows_one_processor(float_graph: Graph, soc: SoC) -> None:
 def test_bad_options(float_graph: Graph, soc: SoC) -> None:
     with pytest.raises(OptionError, match=r"'w3a3'.*auto, float, w8a8"):
         build_table(float_graph, soc, precision="w3a3")
-    with pytest.raises(OptionError, match=r"'tensorrt'.*qnn"):
+    with pytest.raises(OptionError, match=r"round does not know the runtime 'tensorrt': use one of default, qnn"):
         build_table(float_graph, soc, runtime="tensorrt")
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("dimensity-9300", "qnn"), ("apple-a17-pro", "litert"), ("snapdragon-8-gen-3", "coreml")])
+def test_a_runtime_of_other_socs_is_refused_and_the_own_ones_are_named(float_graph: Graph, name: str, runtime: str) -> None:
+    soc = load_soc(name)
+    with pytest.raises(OptionError, match=f"{name} does not know the runtime '{runtime}'") as e:
+        build_table(float_graph, soc, runtime=runtime)
+    for own in runtimes_of(soc):
+        assert own in str(e.value)
+        build_table(float_graph, soc, runtime=own)
+
+
+def test_the_host_offers_what_its_kernels_have(float_graph: Graph, soc: SoC) -> None:
+    """The refusal is the runtime's; other SoCs are not asked."""
+    asked: list[tuple[str, str]] = []
+
+    def supported(op: Op, graph: Graph, precision: str) -> str | None:
+        asked.append((op.type, precision))
+        return "no kernel here" if (op.type, precision) in (("Conv", "w8a8"), ("Sin", "f32")) else None
+
+    build_table(float_graph, soc, supported=supported)
+    assert asked == []
+    host = soc.model_copy(update={"id": "host"})
+    t = build_table(float_graph, host, precision="w8a8", supported=supported)
+    assert _of(t, 0) == {"cpu:0": "f32", "cpu:1": "f32", "gpu": "f16", "npu": "w8a8"}
+    assert [(r.precision, r.reason) for r in t.refusals[0] if t.queues[r.queue].kind == "cpu"] == [("w8a8", "no kernel here")] * 2
+    assert _of(t, 1) == {"gpu": "f16", "npu": "w8a8"}
+    assert [(r.precision, r.reason) for r in t.refusals[1] if t.queues[r.queue].kind == "cpu"] == [("f32", "no kernel here")] * 2
+    assert ("Sin", "w8a8") not in asked, "an op without weights has no integer form on a CPU"
+
+
+def test_an_op_that_nothing_can_run_is_named_with_the_reason(float_graph: Graph, soc: SoC) -> None:
+    cpu = [p for p in soc.processors if p.kind == "cpu"]
+    host = soc.model_copy(update={"id": "host", "processors": tuple(cpu), "queues": {"cpu:0": "cpu:0-1", "cpu:1": "cpu:2-3"}})
+    with pytest.raises(InfeasibleError, match=r"^op 'op1' \(Sin\) of 'test' can run nowhere on this SoC: cpu f32: no kernel for Sin$"):
+        build_table(float_graph, host, supported=lambda op, graph, precision: f"no kernel for {op.type}" if op.type == "Sin" else None)
+
+
+def test_the_hosts_offer_agrees_with_the_runtime_op_by_op(qdq_graph: Graph, soc: SoC, graph_of: Callable[..., Graph]) -> None:
+    from hetsched.runtime.support import supported
+
+    half = graph_of([("Relu", ["x"], ["y"])], {"x": (4,), "y": (4,)}, dtypes={"x": DType.F16, "y": DType.F16})
+    host = soc.model_copy(update={"id": "host"})
+    for graph in (qdq_graph, half):
+        for precision in ("auto", "float", "w8a8"):
+            t = build_table(graph, host, precision=precision, supported=supported)
+            for i, op in enumerate(graph.ops):
+                for a in t.alternatives(i):
+                    if t.queues[t.alt_queue[a]].kind == "cpu":
+                        assert supported(op, graph, t.alt_precision[a]) is None
+    assert not {t.queues[t.alt_queue[a]].kind for a in t.alternatives(0)} & {"cpu"}
+    assert [r.reason for r in t.refusals[0] if t.queues[r.queue].kind == "cpu"] == [supported(half.ops[0], half, "f32")] * 2
 
 
 def test_same_input_same_table(float_graph: Graph, soc: SoC) -> None:

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.partition.bounds import area_bound, chain_bound, lower_bound
-from hetsched.partition.chain import Chain
+from hetsched.partition.chain import Chain, chains
 from hetsched.partition.problem import Budget
-from hetsched.partition.relaxation import tighten
 from hetsched.partition.relaxed import Relaxed, simplified
+from hetsched.partition.tightening import tighten
 from hetsched.partition.timing import Costs
 
 
@@ -56,7 +56,7 @@ def test_area_bound_shares_the_work_out(random_table):
 def test_block_relaxations_are_below_the_optimum(random_table, optimum, seed):
     c = Costs(random_table(seed, 5 + seed % 2, 2 + (seed % 4 == 0), precisions=1, crossing_us=(10, 60, 200)[seed % 3], density=0.5))
     best = optimum(c)["latency"]
-    bound = tighten(c, best * 1.5, float("inf"), Budget(wall_limit_s=1e9), 20.0)
+    bound = tighten(c, chains(c), best * 1.5, float("inf"), Budget(wall_limit_s=1e9), 20.0)
     assert chain_bound(c) <= bound * (1 + 1e-9)
     assert bound <= best * (1 + 1e-9)
 

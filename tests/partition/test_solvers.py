@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from hetsched.costs import Queue
 from hetsched.errors import InfeasibleError, OptionError
-from hetsched.partition import Budget, Problem, Solution, solve, solver_names
+from hetsched.partition import Budget, Problem, Solution, solve, solver_named, solver_names
 from hetsched.partition.heft import first_gap
 from hetsched.partition.ilp import Ilp
-from hetsched.partition.problem import objective_of
+from hetsched.partition.problem import objective_of, value_of
 from hetsched.partition.rules import read_rules
 from hetsched.partition.timing import Costs
 from hetsched.segments import schedule
@@ -86,6 +86,58 @@ def test_auto_is_never_worse_than_another_solver_by_the_evaluator_it_used(random
         assert odd(ranked) <= odd(other) * (1 + 1e-12), name
     check(problem, plain)
     check(problem, ranked)
+
+
+def shared(table):
+    """The table with queues 0 and 3 on the same cores."""
+    cores = ((0, 1, 2, 3), (), (), (2, 3))
+    return replace(table, queues=tuple(replace(q, cores=c) for q, c in zip(table.queues, cores, strict=True)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**9), st.integers(4, 14), st.sampled_from(["latency", "energy", "edp", "period"]), st.booleans())
+def test_the_evaluator_sees_the_problems_own_alternatives_and_ranks_everything(random_table, seed, n, objective, clash):
+    table = random_table(seed, n, 4, precisions=1 + seed % 2, crossing_us=(5, 60)[seed % 2], support=0.8)
+    table = shared(table) if clash else table
+    free = [q for q in table.alt_queue[table.alternatives(2)].tolist() if q in (1, 2)]  # either side of the clash stays possible
+    forced = {"op2": table.queues[free[0]].name} if free else {}
+    last = table.queues[table.alt_queue[int(table.alt_start[4]) - 1]].name
+    forbidden = ((f"op{n - 1}", "gpu1"), ("op3", last)) if last != "cpu0" else ((f"op{n - 1}", "gpu1"),)
+    problem = typed(table, objective, forced=forced, forbidden=forbidden)
+    seen: list[Solution] = []
+
+    def odd(s: Solution) -> float:
+        timed = schedule(table, s.order, s.alternative)  # raises on an alternative of another table
+        assert problem.keep[list(s.alternative)].all()
+        used = {int(table.alt_queue[a]) for a in s.alternative}
+        assert not (clash and {0, 3} <= used)
+        assert s.objective == pytest.approx(value_of(timed, objective, len(table.queues)), rel=1e-9)
+        seen.append(s)
+        return timed.serial_s * (1 + 0.5 * np.sin(7 * sum(s.alternative) + s.order[-1]))
+
+    ranked = solve(problem, "auto", time_limit_s=0.5, evaluate=odd)
+    assert seen
+    check(problem, ranked)
+    assert all(odd(ranked) <= odd(s) * (1 + 1e-12) for s in (*seen, *ranked.finalists))
+    for name in (*SOLVERS[:-1], "single:npu2", "single:cpu3"):
+        try:
+            other = solve(problem, name, time_limit_s=0.5)
+        except InfeasibleError:
+            continue
+        assert odd(ranked) <= odd(other) * (1 + 1e-12), name
+
+
+@pytest.mark.parametrize("solver", ["ilp", "auto"])
+def test_the_budget_is_kept_whatever_the_graph(random_table, solver):
+    for n, precisions, units in ((9, 2, 0.5), (40, 2, 0.5), (60, 1, 1.0)):
+        problem = Problem(random_table(n, n, crossing_us=60, density=0.25, precisions=precisions))
+        budget = Budget(units=units)
+        solver_named(solver).solve(problem, budget)
+        assert 0 < budget.spent < 1.5 * units
+    chain = Problem(random_table(4, 20, 1, density=0.0, chain=True))
+    budget = Budget(units=100.0)
+    solver_named(solver).solve(chain, budget)
+    assert budget.spent < 1.0  # nothing to improve: it does not use up what it is given
 
 
 def test_larger_graphs_improve_on_every_cheap_solver_and_stay_above_the_bound(random_table):

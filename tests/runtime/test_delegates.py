@@ -124,6 +124,7 @@ def test_inputs_are_seeded_and_sensible() -> None:
     a, b, c = make_inputs(graph, 0), make_inputs(graph, 0), make_inputs(graph, 1)
     assert all((a[k] == b[k]).all() and a[k].dtype == v.numpy for k, v in kinds.items())
     assert (a["image"] != c["image"]).any()
-    assert (a["attention_mask"] == 1).all() and (a["token_type_ids"] == 0).all()
+    assert (a["attention_mask"][..., :4] == 1).all() and (a["attention_mask"][..., 4] == 0).all()  # padding at the end
+    assert (a["token_type_ids"] == 0).all()
     for name, high in (("input_ids", 1000), ("bytes", 256), ("u", 256)):
         assert a[name].min() >= 0 and a[name].max() < high and len(np.unique(a[name])) > 3

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from hetsched.errors import PlanError, SoCError
-from hetsched.plans import Placement as PlanPlacement
-from hetsched.plans import Plan, Prediction
-from hetsched_simulations import Placement, placement_of, simulate
+from hetsched.placement import placement_of
+from hetsched.plans import Placement, Plan, Prediction
+from hetsched_simulations import simulate
 from hetsched_simulations.workload import commands_of
 
 
@@ -19,9 +19,7 @@ def plan(*queues: str, order: tuple[str, ...] = ("op1", "op0"), precision: str =
         latency_s=1, latency_interval_s=(1, 1), serial_s=1, energy_j=0, peak_memory_bytes=0, weight_bytes=0, arena_bytes=0
     )
     placements = tuple(
-        PlanPlacement(
-            op=f"op{i}", type="Relu", origin=(), queue=q, precision=precision, delegate="numba", seconds=1e-3, energy_j=0, cause=""
-        )
+        Placement(op=f"op{i}", type="Relu", origin=(), queue=q, precision=precision, delegate="numba", seconds=1e-3, energy_j=0, cause="")
         for i, q in enumerate(queues)
     )
     return Plan(
@@ -33,8 +31,8 @@ def plan(*queues: str, order: tuple[str, ...] = ("op1", "op0"), precision: str =
 def test_names_become_indices(toys: SimpleNamespace) -> None:
     table = toys.table([{"compute": 1e-3}, {"compute": 1e-3}])
     placement = placement_of(plan("npu", "gpu"), table)
-    assert placement == Placement((1, 0), (2, 4))
-    s = simulate(table, toys.soc(), placement.order, placement.alternative)
+    assert placement == ((1, 0), (2, 4))
+    s = simulate(table, toys.soc(), *placement)
     assert [(x.queue, x.name) for x in s.trace.spans if x.kind == "op"] == [("gpu", "op1"), ("npu", "op0")]
 
 

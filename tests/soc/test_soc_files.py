@@ -13,6 +13,7 @@ import yaml
 
 from hetsched.errors import SoCError
 from hetsched.soc_files import MAX_FILE_BYTES, list_socs, load_soc, soc_directory, soc_paths, soc_sha256
+from hetsched.socs import cores_of
 
 PHONES = ("apple-a17-pro", "dimensity-9300", "snapdragon-8-gen-3")
 
@@ -159,6 +160,11 @@ _DELETE = object()
         ("processors/0/launch_s", _DELETE, r"processors\.cpu\.launch_s = .*Field required"),
         ("processors/0/launhc_s", {"value": 1, "source": "s"}, r"processors\.cpu\.launhc_s = .*not permitted"),
         ("queues/cpu", "cpu9", "names the processor 'cpu9', which does not exist"),
+        ("queues/cpu", "cpu:0-4000000000", "names more than 1024 cores"),
+        ("queues/cpu", "cpu:big", "does not name cores"),
+        ("queues/cpu", "cpu:7-2", "runs backwards"),
+        ("queues/cpu", "cpu:4-9", "names the core 8, which 'cpu' does not have"),
+        ("interval_estimated", "", "interval_estimated = ''"),
         ("thermal/trips/0/node", "battery", "trip on 'battery', which is not a thermal node"),
         ("thermal/resistances/0/between", ["cpu", "moon"], "names a node that does not exist"),
         ("processors/1/name", "cpu", "two processors share a name"),
@@ -254,3 +260,33 @@ def test_bad_networks(tmp_path: Path, kind: str) -> None:
     change(raw)
     with pytest.raises(SoCError, match=named):
         load_soc(_write(tmp_path, raw))
+
+
+@pytest.mark.parametrize(
+    ("target", "cores"),
+    [("cpu", ()), ("npu", ()), ("cpu:3", (3,)), ("cpu:2-4,7", (2, 3, 4, 7)), ("cpu:5,0-1,1", (0, 1, 5)), ("x:0-1023", 1024)],
+)
+def test_cores_of_a_queue(target: str, cores: tuple[int, ...] | int) -> None:
+    found = cores_of(target)
+    assert (len(found) if isinstance(cores, int) else found) == cores
+
+
+@pytest.mark.parametrize(
+    "target", ["cpu:", "cpu:a", "cpu:1-", "cpu:-1", "cpu:1,,2", "cpu:3-1", "cpu:0-1024", "cpu:0-4000000000", "cpu:" + "9" * 400]
+)
+def test_malformed_or_endless_cores_are_refused(target: str) -> None:
+    with pytest.raises(SoCError, match="queue 'cpu:") as e:
+        cores_of(target)
+    assert len(str(e.value)) < 250
+
+
+def test_the_runtime_pins_by_the_same_rule() -> None:
+    from hetsched.runtime import affinity
+
+    assert affinity.cores_of("cpu:2-4,7") == cores_of("cpu:2-4,7")
+    assert affinity.cores_of("cpu:big") == ()
+    with pytest.raises(SoCError, match="1024"):
+        affinity.cores_of("cpu:0-4000000000")
+    note = affinity.pin("cpu:0-4000000000")
+    assert note is not None
+    assert "1024" in note

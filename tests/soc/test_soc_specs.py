@@ -41,6 +41,16 @@ def test_every_figure_has_an_origin(soc: SoC) -> None:
         assert re.search(r"(^|\s)/\w", origin) is None, f"{path} names a file of some machine: {origin}"
 
 
+def test_what_is_assumed_says_so(soc: SoC) -> None:
+    """The interval and the voltages are no measurements."""
+    assert "assumed, not calibrated" in soc.interval_estimated
+    assert any("assumed, not calibrated" in note for note in soc.notes)
+    for p in soc.processors:
+        for c in p.clusters:
+            if any(o.voltage_estimated for o in c.operating_points):
+                assert "estimated" in c.operating_points_source, f"{p.name}.{c.name}"
+
+
 def test_operating_points_ascend_in_voltage_too(soc: SoC) -> None:
     for p in soc.processors:
         for c in p.clusters:

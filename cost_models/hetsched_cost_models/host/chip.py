@@ -27,7 +27,7 @@ def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
         "queues": {f"cpu:{c}": f"cpu:{c}" for c in used},
         "base_w": _estimated(_OTHER_W, "board, memory and power supply of a small computer"),
         "interval": [0.7, 1.5],
-        "interval_estimated": "assumed, not calibrated: set by eye from the models of docs/cost_model.md on one machine",
+        "interval_estimated": "assumed, not calibrated: wide enough for the models of docs/cost_model.md on one machine",
         "notes": [
             f"{len(cores)} cores may be used; each queue is one core, because a kernel runs on one thread",
             "power and temperatures of this machine are estimates: only times are measured",

@@ -116,7 +116,8 @@ def rate(timed: Sequence[tuple[Probe, float]]) -> float:
 def rate_and_byte_s(timed: Sequence[tuple[Probe, float]]) -> tuple[float, float]:
     """``(operations per second, seconds per byte)`` such that ``work / rate + bytes * byte_s`` is nearest to the times.
 
-    Least squares of the relative errors with neither part negative. The rate is at most four times the best probe's, so that
+    Least squares of the relative errors with neither part negative, then both scaled so that the geometric mean of predicted
+    over measured is 1. The rate is at most four times the best probe's, so that
     a class whose probes are all bound by bytes does not get an infinite one.
     """
     x, y = (np.array([getattr(p, k) / s for p, s in timed]) for k in ("work", "bytes"))
@@ -128,4 +129,5 @@ def rate_and_byte_s(timed: Sequence[tuple[Probe, float]]) -> tuple[float, float]
         a = float((np.sum(y * y) * np.sum(x) - np.sum(x * y) * np.sum(y)) / determinant)
         a = min(max(a, least), most)
         b = max(float(np.sum(y * (1.0 - a * x)) / np.sum(y * y)), 0.0)
-    return 1.0 / a, b
+    scale = float(np.exp(-np.mean(np.log(a * x + b * y))))
+    return 1.0 / (a * scale), b * scale

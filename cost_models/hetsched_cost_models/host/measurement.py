@@ -23,9 +23,12 @@ class HostMeasurement:
     """Rates of this machine. One core unless the name says otherwise; bytes, operations (one MAC is two) and seconds.
 
     ``rates`` holds achieved operations per second of this project's kernels by class and precision (``conv/f32``).
-    ``vector_bytes_s`` is the rate of a plain elementwise operator on data in cache; ``vector`` holds the cost per byte of
-    the other kinds relative to it. ``spread`` is the typical probe's: how much slower than its best repeat its typical repeat
-    was (0.1: 10 %); ``others`` how many cores other programs kept busy meanwhile. ``sync_estimated`` says that ``sync_s`` is an assumption, because no undisturbed signal could be timed.
+    ``vector_bytes_s`` is the rate of a plain elementwise operator; ``vector`` holds the cost per byte of the other kinds
+    relative to it, and of what matrix work reads and writes (``matrix/conv/f32``).
+
+    Quality: ``spread`` is the typical probe's, how much slower than its best repeat its typical repeat was (0.1: 10 %);
+    ``others`` is how many cores other programs kept busy meanwhile. ``sync_estimated`` says that ``sync_s`` is an assumption,
+    because no undisturbed signal could be timed.
     """
 
     version: int

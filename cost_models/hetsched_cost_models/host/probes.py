@@ -60,6 +60,10 @@ class Shape:
         columns = (self.width + 2 * (kw // 2) - kw) // (self.stride if self.width > 1 else 1) + 1
         return self.o * rows * columns
 
+    def moved(self, element_bytes: int) -> float:
+        """Bytes read and written; none for depthwise convolutions of short rows, whose cost is that of their padded rows."""
+        return 0.0 if self.cls == "depthwise_small" else float(element_bytes * (self.inputs + self.outputs))
+
     @property
     def operations(self) -> float:
         """Two a multiply-accumulate; rows of depthwise convolutions count as whole vectors, as in the roofline."""
@@ -131,7 +135,7 @@ def _conv_f32(rng: np.random.Generator, shape: Shape) -> Probe:
     w = conv.pack_conv_f32(random_f32(rng, int(np.prod(shape.window))).reshape(shape.window), shape.groups)
     scratch = np.empty(max(1, conv.conv2d_f32_scratch(geometry)), np.float32)
     call = partial(conv.conv2d_f32, x, w, random_f32(rng, shape.o), out, scratch, geometry, *TYPICAL_ACTIVATION)
-    return Probe(f"{shape.cls}/f32", shape.operations, call, 4.0 * (shape.inputs + shape.outputs))
+    return Probe(f"{shape.cls}/f32", shape.operations, call, shape.moved(4))
 
 
 def _transposed_f32(rng: np.random.Generator, c: int, o: int, size: int) -> Probe:

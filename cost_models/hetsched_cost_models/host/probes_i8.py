@@ -52,7 +52,7 @@ def _conv_static(rng: np.random.Generator, shape: Shape) -> Probe:
     scratch = np.empty(max(1, conv_i8.conv2d_i8_scratch(geometry)), np.uint8)
     tail = (out, scratch, geometry, 128, False, *NO_ACTIVATION, 0.05, 128, False)
     call = partial(conv_i8.conv2d_i8_q8, x, *weights, scales, bias, *tail)
-    return Probe(f"{shape.cls}/i8", shape.operations, call, float(shape.inputs + shape.outputs))
+    return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(1))
 
 
 def _conv_dynamic(rng: np.random.Generator, shape: Shape) -> Probe:
@@ -66,7 +66,7 @@ def _conv_dynamic(rng: np.random.Generator, shape: Shape) -> Probe:
         quantize.quantize_rows(x, stored, x_scale, x_zero, 1, x.size, False, False)
         conv_i8.conv2d_i8_f32(stored, *weights, scales, bias, out, scratch, geometry, int(x_zero[0]), False, *TYPICAL_ACTIVATION)
 
-    return Probe(f"{shape.cls}/i8", shape.operations, call, 4.0 * (shape.inputs + shape.outputs))
+    return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(4))
 
 
 def _product_weights(rng: np.random.Generator, n: int, k: int) -> tuple[tuple[Any, ...], Any]:
