@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Wall time of the command line in a fresh process, caches warm: medians of several runs against their goals.
 
-    python tests/bench_plan.py        (exit code 1 if a goal is missed)
+python tests/bench_plan.py        (exit code 1 if a goal is missed)
 """
 
 from __future__ import annotations
