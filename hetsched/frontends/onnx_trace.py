@@ -141,7 +141,8 @@ class Trace:
             self.tensors.update((t.name, replace(t, role=Role.WEIGHT, data=WeightRef())) for t in outputs)
             return True
         cost = sum(t.nbytes for t in inputs if t.data is not None and t.data.array is None)
-        big = op.type not in _VIEWS and sum(t.nbytes for t in outputs) > MAX_FOLDED_BYTES
+        # A view (Expand) can make a small constant look huge: reducing it would read every element of the view.
+        big = op.type not in _VIEWS and max(sum(t.nbytes for t in outputs), sum(t.elements for t in inputs)) > MAX_FOLDED_BYTES
         if op.type not in supported_types() or big or self._read_bytes + cost > MAX_READ_BYTES:
             return False
         self._read_bytes += cost

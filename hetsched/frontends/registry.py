@@ -12,6 +12,13 @@ from hetsched.graph import Graph
 #: Entry-point group of readers: each entry loads to a class or function that returns a :class:`Frontend`.
 GROUP = "hetsched.frontends"
 _HEAD_BYTES = 4096
+#: Readers that come with this package, in the order in which they are asked: entry-point name -> module and class.
+_BUILT_IN = {
+    "onnx": ("onnx_frontend", "OnnxFrontend"),
+    "gguf": ("gguf_frontend", "GgufFrontend"),
+    "huggingface": ("hf_frontend", "HuggingFaceFrontend"),
+    "tflite": ("tflite_frontend", "TfliteFrontend"),
+}
 
 
 class Frontend(Protocol):
@@ -29,14 +36,16 @@ class Frontend(Protocol):
 
 
 def _frontends() -> Iterator[Frontend]:
-    """The built-in reader first, so that an ONNX file never pays for the scan of installed packages."""
-    from hetsched.frontends.onnx_frontend import OnnxFrontend
+    """The built-in readers first, so that their files never pay for the scan of installed packages."""
+    from importlib import import_module
 
-    yield OnnxFrontend()
+    for module, reader in _BUILT_IN.values():
+        frontend: Frontend = getattr(import_module(f"hetsched.frontends.{module}"), reader)()
+        yield frontend
     from importlib.metadata import entry_points
 
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
-        if entry.name != OnnxFrontend.name:
+        if entry.name not in _BUILT_IN:
             yield entry.load()()
 
 
@@ -44,7 +53,7 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
     """Read a model file.
 
     Args:
-        path: the model file.
+        path: the model file, or a folder with a ``config.json``.
         dims: values of symbolic dims, by name or as ``<input>.<axis>`` (``--dim NAME=N``).
         shapes: whole shapes of inputs, by input name; for inputs whose rank the file leaves open.
 
@@ -57,6 +66,8 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
         OptionError: ``dims`` or ``shapes`` name something that the model does not have.
     """
     path = Path(path)
+    if path.is_dir():
+        path = path / "config.json"
     if not path.is_file():
         raise ModelError(f"there is no model file {str(path)!r}")
     with path.open("rb") as file:
@@ -64,20 +75,13 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
     for frontend in _frontends():
         if frontend.recognises(head):
             return frontend.load(path, dict(dims or {}), dict(shapes or {}))
-    raise ModelError(f"{str(path)!r} is not an ONNX model{_guess(head)}")
+    raise ModelError(f"{str(path)!r} is not a model of a known format (ONNX, TFLite, GGUF, Hugging Face folder){_guess(head)}")
 
 
 def _guess(head: bytes) -> str:
     """What an unknown file seems to be, as the rest of a sentence."""
     if not head:
         return ": the file is empty"
-    later = " come with a later version; convert the model to ONNX for now"
-    if head[4:8] == b"TFL3":
-        return ": it is a TFLite model, and these" + later
-    if head[:4] == b"GGUF":
-        return ": it is a GGUF model, and these" + later
-    if head[8:10] == b'{"':
-        return ": it looks like safetensors, which hold weights without a graph; export the model to ONNX"
     if head[:2] == b"PK":
         return ": it is a zip archive (PyTorch, Keras and others use it); export the model to ONNX"
     if head[:8] == b"\x89HDF\r\n\x1a\n":

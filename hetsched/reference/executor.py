@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError, UnsupportedModelError
 from hetsched.graph import Graph, Op, Tensor
-from hetsched.reference import elementwise, layout, linear, quantized, reductions, resize
+from hetsched.reference import elementwise, language, layout, linear, quantized, reductions, resize
 from hetsched.reference.elementwise import Array, Function
+from hetsched.reference.gguf_types import constant_value
 
 
 @lru_cache(maxsize=1)
 def _functions() -> Mapping[str, Function]:
-    tables = (elementwise.OPS, layout.OPS, linear.OPS, quantized.OPS, reductions.OPS, resize.OPS)
+    tables = (elementwise.OPS, language.OPS, layout.OPS, linear.OPS, quantized.OPS, reductions.OPS, resize.OPS)
     return {name: f for table in tables for name, f in table.items()}
 
 
@@ -59,7 +60,7 @@ def _run_all(ops: Sequence[Op], values: dict[str, Array], tensors: Mapping[str, 
     for op in ops:
         for name in op.inputs:
             if name and name not in values and name in tensors and tensors[name].is_constant:
-                values[name] = tensors[name].numpy()
+                values[name] = constant_value(tensors[name])
         results = run_op(op, [values[i] if i else None for i in op.inputs], tensors)
         values.update((name, value) for name, value in zip(op.outputs, results, strict=False) if name)
 

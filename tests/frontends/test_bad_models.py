@@ -124,8 +124,6 @@ def test_operators_of_other_domains_are_named(save: Save) -> None:
     ("content", "message"),
     [
         (b"", "the file is empty"),
-        (b"\x1c\0\0\0TFL3" + bytes(64), "TFLite"),
-        (b"GGUF\x03\0\0\0" + bytes(64), "GGUF"),
         (b"PK\x03\x04" + bytes(64), "zip archive"),
         (b"hello, I am not a model at all", "not of any known model format"),
         (bytes(range(256)), "not of any known model format"),
@@ -134,7 +132,7 @@ def test_operators_of_other_domains_are_named(save: Save) -> None:
 def test_other_formats_by_content(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=f"is not an ONNX model.*{message}"):
+    with pytest.raises(ModelError, match=f"is not a model of a known format.*{message}"):
         load(path)
 
 

