@@ -11,6 +11,8 @@ PRODUCTS = frozenset(
     {"MatMul", "FusedMatMul", "Gemm", "FusedGemm", "MatMulInteger", "QLinearMatMul", "MatMulNBits", "Einsum", "LSTM", "GRU", "RNN"}
 )
 MATRIX = CONVOLUTIONS | PRODUCTS
+#: Composites of language models that do multiply-accumulates; none of them has an integer form.
+COMPOSITES = ("GroupQueryAttention", "MoE", "CausalConv", "SelectiveScan")
 
 #: Classes of matrix work, in the order of the arrays. ``vector`` has no multiply-accumulates.
 CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul", "depthwise_small", "depthwise_strided", "transposed")
@@ -52,17 +54,16 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(GATHERS, "gather"),
     **dict.fromkeys(
         ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Silu", "Swish", "QuickGelu", "Softplus", "Softsign", "Mish", "Elu", "Selu",
-         "Celu", "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu",
-         "RotaryEmbedding"),
+         "Celu", "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu"),
         "transcendental",
     ),
     **dict.fromkeys(
         ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
          "SkipSimplifiedLayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm", "LpNormalization",
-         "MeanVarianceNormalization", "LRN"),
+         "MeanVarianceNormalization", "LRN", "RMSNorm"),
         "norm",
     ),
-    **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax", "Hardmax"), "softmax"),
+    **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax", "Hardmax", "Router"), "softmax"),
     **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), "transpose"),
     **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Expand", "Tile", "Cast", "ScatterND", "ScatterElements", "CumSum"), "copy"),
     **dict.fromkeys(
@@ -76,7 +77,7 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(("Resize", "Upsample", "GridSample", "RoiAlign"), "resize"),
     "FusedElementwise": "chain",
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), "convert"),
-    **dict.fromkeys(MATRIX, "matrix"),
+    **dict.fromkeys((*MATRIX, *COMPOSITES), "matrix"),
 }  # fmt: skip
 
 #: Elementwise operators are the rest of what is known; anything beyond is planned by its bytes, with a note.
@@ -85,7 +86,7 @@ ELEMENTWISE = frozenset(
      "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Not",
      "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
      "BitwiseXor", "BitwiseNot", "Range", "OneHot", "Trilu", "EyeLike",
-     "ArrayFeatureExtractor"}
+     "ArrayFeatureExtractor", "RotaryEmbedding"}
 )  # fmt: skip
 
 

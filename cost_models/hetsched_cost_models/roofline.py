@@ -5,7 +5,8 @@
     traffic = weights * share + activations * s(activations / C),   s(x) = x^4 / (1 + x^4)
 
 ``s`` is the share of an operator's activations that spill from on-chip memory of size ``C`` (form b of the public study on
-AI Hub latencies, ``docs/cost_model.md``). Weights stream from DRAM, except on a CPU whose caches hold the whole model.
+AI Hub latencies, ``docs/cost_model.md``). Weights and states (a KV cache) stream from DRAM,
+except on a CPU whose caches hold the whole model.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.socs import Cluster, Processor, SoC, cores_of
+from hetsched_cost_models.matrices import DEPTHWISE
 from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import Family, class_shares, family_of, matrix_factors, vector_factors
-from hetsched_cost_models.work import DEPTHWISE, FloatArray, Work
+from hetsched_cost_models.work import FloatArray, Work
 
 _VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("view", "convert", "transcendental", "matrix"))
 
@@ -123,24 +125,32 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         work.weight_float_elems * storage.weight_float_bytes
         + work.weight_quant_elems * storage.weight_quant_bytes
         + work.weight_fixed_bytes
+        + _packed(work, rates, storage)
     )
     # Views touch nothing, unless the SoC file says that its runtime copies them.
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
     matrix_s = 2.0 * work.macs * padded / (peak * shares)
-    vector_bytes = factor * (activation + work.extra_elems * storage.float_bytes)
+    vector_bytes = factor * (activation + work.state_bytes + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
         vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
     # Accelerators apply a fused function on the way out; a CPU computes it.
     fused = 2.0 * kinds[_TRANSCENDENTAL] if rates.processor.kind == "cpu" else factor
     vector_bytes = vector_bytes + fused * work.activation_elems * storage.float_bytes
     vector_s = vector_bytes / rates.vector_bytes_s
-    streamed = weights * family.weight_share * visible
+    streamed, states = weights * family.weight_share * visible, work.state_bytes
     if rates.processor.kind == "cpu":
-        streamed = streamed * spill(np.full(1, float((weights * visible).sum()) / rates.onchip_bytes))[0]
+        resident = spill(np.full(1, float((weights * visible + states).sum()) / rates.onchip_bytes))[0]
+        streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
     overhead = rates.overhead_s * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
-    return Cost(pace * (matrix_s + vector_s), streamed + spilled, streamed, pace * overhead)
+    return Cost(pace * (matrix_s + vector_s), streamed + states + spilled, streamed, pace * overhead)
+
+
+def _packed(work: Work, rates: Rates, storage: Storage) -> FloatArray:
+    """Bytes of weights in blocks or 16-bit floats: a CPU reads them as they are stored, an accelerator as its own weights."""
+    own = work.weight_packed_elems * storage.weight_float_bytes
+    return np.minimum(work.weight_packed_bytes, own) if rates.processor.kind == "cpu" else own
 
 
 def _dequantized(work: Work, factor: FloatArray, convert: float) -> FloatArray:

@@ -24,11 +24,15 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
     "RMSNormalization": ("ReduceMean", "Mul", "Sqrt", "Div"), "Gelu": ("Tanh", "Mul", "Add"), "Erf": ("Tanh", "Mul", "Add"),
     "Pow": ("Mul",), "Gemm": ("MatMul", "Add"), "MatMul": ("Gemm",), "Expand": ("Mul",), "Upsample": ("Resize",),
     "FusedSoftmax": ("Mul", "Add", "Softmax"), "FusedMatMul": ("MatMul", "Add"), "FusedGemm": ("Gemm",), "FusedConv": ("Conv",),
+    "RMSNorm": ("RMSNormalization", "Reshape"), "RotaryEmbedding": ("Slice", "Mul", "Sub", "Add", "Concat", "Reshape"),
+    "GroupQueryAttention": ("MatMul", "Softmax", "Mul", "Add", "Concat", "Transpose", "Reshape"),
+    "Router": ("Softmax", "TopK", "ReduceSum", "Div"), "CausalConv": ("Conv", "Concat", "Slice", "Transpose"),
+    "SelectiveScan": ("Softplus", "Exp", "Mul", "Add", "ReduceSum"),
     "FusedConvTranspose": ("ConvTranspose",), "ReduceL2": ("Mul", "ReduceSum", "Sqrt"), "LogSoftmax": ("Softmax", "Log"),
 }  # fmt: skip
-_INDEX_SEARCH = frozenset({"ArgMax", "ArgMin", "TopK"})
+_INDEX_SEARCH = frozenset({"ArgMax", "ArgMin", "TopK", "Router"})
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
-_ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand"})  # only under their own conditions, see _decomposable
+_ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand", "RotaryEmbedding"})  # only under their own conditions, see _decomposable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +56,9 @@ class SupportTable:
 
     def refusal(self, graph: Graph, op: Op, precision: str) -> str | None:
         """Why ``op`` cannot run at ``precision`` (``f16`` or ``w8a8``); None if it can."""
-        wide = _wide_type(graph, op)
-        if wide is not None:
-            return wide
+        never = _data_dependent(graph, op) or _wide_type(graph, op)
+        if never is not None:
+            return never
         for rule in self.everywhere:
             failed = _failed(rule, graph, op)
             if failed:
@@ -141,11 +145,24 @@ def _wide_type(graph: Graph, op: Op) -> str | None:
     return None
 
 
+def _data_dependent(graph: Graph, op: Op) -> str | None:
+    """Composites that no accelerator's runtime can write as a fixed graph of its operators."""
+    if op.type == "MoE":
+        return "which experts a token uses is known only while running, and the runtimes compile fixed graphs"
+    if op.type == "SelectiveScan":
+        tokens = graph.tensors[op.inputs[0]].shape[0] // max(1, op.attr_int("batch", 1))
+        if tokens > 1:
+            return f"its scan over {tokens} tokens is a loop, and the runtimes have no control flow"
+    return None
+
+
 def _decomposable(graph: Graph, op: Op, op_type: str) -> bool:
     if op_type not in _ONE_TO_ONE:
         return True
     if op_type == "MatMul":  # as a fully connected layer: constant weights only
         return len(op.inputs) > 1 and bool(op.inputs[1]) and graph.tensors[op.inputs[1]].is_constant
+    if op_type == "RotaryEmbedding":  # not with tables and positions, which would be gathered
+        return sum(bool(i) for i in op.inputs) == 3
     if op_type == "Pow":  # a small integer exponent is repeated multiplication
         exponent = graph.tensors[op.inputs[1]] if len(op.inputs) > 1 and op.inputs[1] in graph.tensors else None
         return exponent is not None and exponent.is_constant and exponent.elements == 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
-from hetsched.errors import InfeasibleError, OptionError
+from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
 from hetsched_cost_models.parameters import runtimes_of, support_table_name
@@ -39,7 +39,7 @@ def build_table(
 
     Raises:
         OptionError: unknown precision, or a runtime that this SoC does not know.
-        InfeasibleError: ``supported`` leaves an op nowhere to run.
+        UnsupportedModelError: ``supported`` leaves an op nowhere to run; the message names the node and what is missing.
 
     Examples:
         >>> from hetsched.soc_files import load_soc
@@ -141,7 +141,8 @@ def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool, support
             refused.extend(Refusal(q, p, why) for p, why in got.refusals)
         if len(pairs) == start[-1]:
             why = "; ".join(dict.fromkeys(f"{places.queues[r.queue].kind} {r.precision}: {r.reason}" for r in refused))
-            raise InfeasibleError(f"op {op.name!r} ({op.type}) of {graph.name!r} can run nowhere on this SoC: {why}")
+            nodes = ", ".join(repr(n) for n in op.origin) or repr(op.name)
+            raise UnsupportedModelError(f"node {nodes} ({op.type}) of {graph.name!r} can run nowhere on this SoC: {why}")
         start.append(len(pairs))
         refusals.append(tuple(refused))
     return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals))

@@ -152,8 +152,9 @@ def check(graph: Graph, plan: Plan, feeds: Mapping[str, npt.NDArray[Any]], resul
         CheckError: nothing was observed, there is no file to compare with, or ONNX Runtime cannot run it.
     """
     path = model or graph.source
-    if path is None or path.suffix != ".onnx":
-        raise CheckError(f"graph {graph.name!r} has no ONNX file to be compared with: checking needs one")
+    if path is None or path.suffix.lower() != ".onnx":
+        what = f"the graph {graph.name!r} has no file" if path is None else f"{path.name} is none"
+        raise CheckError(f"checking needs an ONNX file, which ONNX Runtime runs for comparison, and {what}: run without --check")
     if not result.observed:
         raise CheckError("the run kept no intermediate tensors: run with observe=True before checking")
     reference = reference_tensors(path, feeds, [*result.observed, *graph.outputs])

@@ -37,10 +37,19 @@ def supported(op: Op, graph: Graph, precision: str) -> str | None:
         return f"the CPU kernels do not compute in {precision}{hint}"
     if precision == "w8a8" and op.type not in MATRIX_TYPES and not _touches_quantized(op, graph):
         return f"{op.type} has no weights and no quantized tensor: its only precision on the CPU is f32"
-    reason = rule(op, graph)
+    reason = unreadable_constant(op, graph) or rule(op, graph)
     if reason is None and precision == "w8a8" and op.type in MATRIX_TYPES:
         reason = _integer_matrix(op, graph)
     return reason
+
+
+def unreadable_constant(op: Op, graph: Graph) -> str | None:
+    """Why a constant of ``op`` cannot be read: nothing here decodes blocks or bfloat16 yet. None if all can."""
+    for t in (graph.tensors[n] for n in graph.constants(op)):
+        if t.dtype is DType.BF16 or (t.quantization is not None and t.quantization.block_bytes):
+            stored = t.quantization.scheme if t.quantization is not None else "bf16"
+            return f"there is no kernel yet for weights stored as {stored}, and its constant {t.name!r} is one"
+    return None
 
 
 def _tensors(op: Op, graph: Graph) -> list[Tensor]:
@@ -277,16 +286,14 @@ RULES: Mapping[str, Rule] = {
     "Clip": _leading_real(1), "FusedElementwise": _chain, "PRelu": _real,
     **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _compares),
     **dict.fromkeys(("And", "Or", "Xor", "Not"), _logical),
-    "Where": _moves(0), "Cast": _casts,
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), _moves(1)),
     **dict.fromkeys(("Transpose", "Slice", "Expand", "Split", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _moves(1)),
-    "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
+    "Where": _moves(0), "Cast": _casts, "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
     "BatchNormalization": _leading_real(1), "LayerNormalization": _leading_real(1), "InstanceNormalization": _leading_real(1),
     "Softmax": _real, "FusedSoftmax": _real, "LogSoftmax": _log_softmax,
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _reduces),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _leading_real(1)),
     "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
-    "Resize": _resize,
     "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
-    "ArgMax": _index_of, "ArgMin": _index_of,
+    "ArgMax": _index_of, "ArgMin": _index_of, "Resize": _resize,
 }  # fmt: skip

@@ -44,6 +44,9 @@ def _work(
         zero,
         zero,
         zero,
+        zero,
+        zero,
+        zero,
         (),
     )
 

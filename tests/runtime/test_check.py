@@ -166,3 +166,14 @@ def test_against_onnx_runtime(chain: Any, plan_by_hand: HandPlan, tmp_path: Path
         check(graph, plan, {"x": NOISE}, RunResult({}, (0.0,), trace))
     with pytest.raises(CheckError, match="ONNX Runtime cannot run"):
         check(graph, plan, {"x": NOISE[None]}, right)
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [(None, "the graph 'chain' has no file"), (Path("a/net.tflite"), "net.tflite is none"), (Path("llm.gguf"), "llm.gguf is")],
+)
+def test_checking_needs_an_onnx_file(chain: Any, plan_by_hand: HandPlan, source: Path | None, what: str) -> None:
+    graph = chain("Relu").replace(source=source)
+    observed = RunResult({}, (0.0,), Trace("measured"), {"t0": NOISE})
+    with pytest.raises(CheckError, match=f"^checking needs an ONNX file, which .*, and {what}.*: run without --check$"):
+        check(graph, plan_by_hand(graph), {"x": NOISE}, observed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from hetsched.errors import ExecutionError, UnsupportedModelError
 from hetsched.graph import Graph, Op
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
-from hetsched.runtime.support import node_names
+from hetsched.runtime.support import node_names, unreadable_constant
 
 #: The loader's operator forms are those of opset 18; 21 adds Gelu and 16-bit Q/DQ and changes none of them.
 _OPSET = 21
@@ -48,8 +49,14 @@ class OrtDelegate:
         quantized = any(graph.tensors[n].quantization is not None for n in (*op.inputs, *op.outputs) if n)
         if precision != "f32" and not quantized:
             return f"ONNX Runtime runs this op in f32 only, not in {precision}: the model has no Q/DQ around it"
-        foreign = next((o.domain for o in _flatten([op]) if o.domain not in ("", "ai.onnx")), None)
-        return None if foreign is None else f"operators of the domain {foreign} are not lowered to ONNX"
+        nodes = _flatten([op])
+        foreign = next((o.domain for o in nodes if o.domain not in ("", "ai.onnx")), None)
+        if foreign is not None:
+            return f"operators of the domain {foreign} are not lowered to ONNX"
+        unknown = next((o.type for o in nodes if not _is_standard(o.type)), None)
+        if unknown is not None:
+            return f"ONNX (opset {_OPSET}) has no operator {unknown}, and the op keeps no nodes that it was made of"
+        return unreadable_constant(op, graph)
 
     def compile(self, job: SegmentJob) -> _OrtSegment:
         """Write the segment as a model and open a session on it."""
@@ -84,6 +91,14 @@ class OrtDelegate:
             for op in compiled.ops:
                 ticket.observe(op)
         ticket.signal()
+
+
+@lru_cache(maxsize=256)
+def _is_standard(op_type: str) -> bool:
+    """Whether ONNX itself has the operator at the opset that segments are written in."""
+    from onnx import defs
+
+    return bool(defs.has(op_type, _OPSET, "")) and not defs.get_schema(op_type, _OPSET, "").deprecated
 
 
 def _flatten(ops: Iterable[Op]) -> list[Op]:
