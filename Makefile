@@ -19,7 +19,7 @@ help: ## Show this help
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hetsched needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@echo "installing the locked dependencies into $(VENV) (once)"
+	@echo "installing the locked dependencies into $(VENV) (once, about a minute)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -37,6 +37,10 @@ class Planned:
     wall_s: float = 0.0
     path: Path | None = None
 
+    def __repr__(self) -> str:
+        p = self.plan.prediction
+        return f"Planned({self.graph.name!r} on {self.soc.id!r}: {p.latency_s * 1e3:.3f} ms, {len(self.plan.segments)} segments)"
+
     @property
     def plan(self) -> Plan:
         """The (only) plan of a single-shot model."""

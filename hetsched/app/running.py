@@ -30,8 +30,9 @@ class Ran:
 
     planned: Planned
     result: RunResult = field(repr=False)
-    check: CheckReport | None = None
+    check: CheckReport | None = field(default=None, repr=False)
     inputs: str = "seeded noise"
+    delegate: str = "as planned"
 
     @property
     def trace(self) -> Trace:
@@ -50,6 +51,7 @@ class Ran:
             "model": self.planned.graph.name,
             "soc": self.planned.soc.id,
             "inputs": self.inputs,
+            "delegate": self.delegate,
             "repeat": len(lat),
             "latency_ms": {"first": float(lat[0]) * 1e3, "median": float(np.median(lat)) * 1e3, "min": float(lat.min()) * 1e3},
             "predicted_ms": self.planned.plan.prediction.latency_s * 1e3,
@@ -105,7 +107,7 @@ def run(
     *,
     inputs: str | Path | Mapping[str, npt.NDArray[Any]] | None = None,
     check: bool = False,
-    repeat: int = 1,
+    repeat: int = 5,
     seed: int = 0,
     delegate: str | None = None,
     **plan_options: Any,
@@ -149,4 +151,4 @@ def run(
         executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
-    return Ran(planned, result, report, described)
+    return Ran(planned, result, report, described, delegate or "as planned")

@@ -106,7 +106,7 @@ def run(
     soc: Soc = None,
     inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime.")] = False,
-    repeat: Annotated[int, typer.Option(help="Number of inferences.")] = 1,
+    repeat: Annotated[int, typer.Option(help="Number of inferences.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     delegate: Annotated[str | None, typer.Option(help="null: run any plan without computing.")] = None,
     precision: Precision = "auto",

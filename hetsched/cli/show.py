@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hetsched.app.running import Ran
     from hetsched.app.simulating import Simulated
     from hetsched.partition import Explanation, PlanDiff
+    from hetsched.plans import Plan
 
 console = Console(highlight=False, soft_wrap=False)
 
@@ -46,7 +47,9 @@ def joules(value: float | None) -> str:
     """An energy in mJ or J."""
     if value is None:
         return "-"
-    return f"{value * 1e3:.3g} mJ" if value < 1 else f"{value:.3g} J"
+    if value < 1:
+        return f"{value * 1e3:.3g} mJ"
+    return f"{value:.3g} J" if value < 1000 else f"{value / 1e3:.3g} kJ"
 
 
 def megabytes(value: float) -> str:
@@ -80,8 +83,7 @@ def plan(planned: Planned) -> None:
     line(f"{planned.graph.name} on {planned.soc.name}: {seconds(pred.latency_s)} (80 % of cases {seconds(low)} to {seconds(high)}),")
     contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
     line(f"  {joules(pred.energy_j)}, peak {megabytes(pred.peak_memory_bytes)}{contended}")
-    proof = f"at most {p.gap:.1%} above the best possible" if p.gap < 10 else "no useful bound"
-    line(f"  {p.solver}: {p.status}, {proof}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
+    line(f"  {p.solver}: {proof(p)}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
     baselines = [
         [b.solver, seconds(b.latency_s), joules(b.energy_j), "-" if b.segments is None else str(b.segments), b.reason] for b in p.baselines
     ]
@@ -95,6 +97,15 @@ def plan(planned: Planned) -> None:
         line(f"plan: {planned.path}")
 
 
+def proof(plan: Plan) -> str:
+    """What the bound proves, in words. The gap is a share of the plan's own figure."""
+    if plan.gap < 1e-9:
+        return "proven optimal for these costs"
+    if plan.bound_s <= 0:
+        return f"{plan.status}, no useful bound"
+    return f"{plan.status}, no placement can be more than {plan.gap:.1%} better"
+
+
 def simulation(result: Simulated, trace: Path | None) -> None:
     """How the latency held and how warm it got."""
     s = result.summary()
@@ -103,7 +114,10 @@ def simulation(result: Simulated, trace: Path | None) -> None:
         f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C: {s['inferences']} inference(s) in {seconds(s['duration_s'])}"
     )
     line("  latency " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in lat.items()))
-    line(f"  energy {joules(sum(s['energy_j'].values()))}, {s['average_power_w']:.2f} W on average")
+    base = s["energy_j"].get("base", 0.0)
+    whole = sum(s["energy_j"].values())
+    line(f"  energy {joules(whole)}, {s['average_power_w']:.2f} W on average")
+    line(f"  {joules(base)} of it is the phone's base load, which a plan's energy leaves out")
     line("  at the end " + ", ".join(f"{k} {v:.1f} °C" for k, v in s["final_temperatures_c"].items()))
     line(f"  throttled: {throttling(s['throttled'])}")
     line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
@@ -123,11 +137,16 @@ def ran(result: Ran, trace: Path | None) -> None:
     """Measured beside predicted, and the check."""
     s = result.summary()
     lat, (low, high) = s["latency_ms"], s["predicted_ms_interval"]
-    measured = f"measured {seconds(lat['median'] / 1e3)} (median of {s['repeat']}, best {seconds(lat['min'] / 1e3)})"
-    line(f"{s['model']} on this machine, {s['inputs']}: {measured}")
-    line(f"  predicted {seconds(s['predicted_ms'] / 1e3)} (80 % of cases {seconds(low / 1e3)} to {seconds(high / 1e3)})")
+    if s["delegate"] == "null":
+        line(f"{s['model']}: nothing was computed (delegate null); the schedule was played in {seconds(lat['median'] / 1e3)}")
+    else:
+        measured = f"measured {seconds(lat['median'] / 1e3)} (median of {s['repeat']}, best {seconds(lat['min'] / 1e3)})"
+        line(f"{s['model']} on this machine, {s['inputs']}: {measured}")
+        outside = "" if low <= lat["median"] <= high else "; the measurement is outside"
+        line(f"  predicted {seconds(s['predicted_ms'] / 1e3)} (80 % of cases {seconds(low / 1e3)} to {seconds(high / 1e3)}){outside}")
     if result.check is not None:
-        line(f"  check against ONNX Runtime: {result.check.sentence()}")
+        verdict = "passed" if result.check.passed else "FAILED"
+        line(f"  check against ONNX Runtime {verdict}: {result.check.sentence()}")
         for c in result.check.checks:
             if c.is_output:
                 d = c.difference

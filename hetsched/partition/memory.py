@@ -193,7 +193,11 @@ def weight_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> 
         queue, precision = table.queues[int(table.alt_queue[a])], table.alt_precision[a]
         for name in graph.constants(op):
             tensor = graph.tensors[name]
-            bits = _stored_bits(tensor.dtype.bits, tensor.dtype.is_float, len(tensor.shape), precision)
+            if tensor.quantization is not None and tensor.quantization.block_bytes and queue.kind == "cpu":
+                held[name, queue.processor, 0] = tensor.nbytes  # blocks stay as they are stored
+                continue
+            is_float = tensor.dtype.is_float or tensor.is_packed
+            bits = _stored_bits(16 if tensor.is_packed else tensor.dtype.bits, is_float, len(tensor.shape), precision)
             held[name, queue.processor, bits] = (tensor.elements * bits + 7) // 8
     return sum(held.values())
 

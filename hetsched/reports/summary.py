@@ -75,7 +75,7 @@ def headline(item: PlanItem, entry: Entry) -> str:
     if plan.status == "optimal" and plan.gap <= 1e-9:
         parts.append("proven optimal for the cost model")
     elif plan.bound_s > 0 and plan.gap < 10:
-        parts.append("less than 0.1 % from the proven bound" if plan.gap < 1e-3 else f"at most {share(plan.gap)} from the proven bound")
+        parts.append(f"no placement can be more than {'0.1 %' if plan.gap < 1e-3 else share(plan.gap)} better")
     faster = best_other(plan)
     if faster is not None and p.latency_s > 0 and faster[1] / p.latency_s >= 1.005:
         parts.append(f"{faster[1] / p.latency_s:.2f}× as fast as the {readable(faster[0])}")
@@ -122,7 +122,7 @@ def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
     ]
     unit = _OBJECTIVE_UNIT[plan.objective]
     bound = f"bound {quantity(plan.bound_s, unit)}" if plan.bound_s > 0 else "no bound"
-    out.append(Tile("Gap", share(plan.gap) if plan.bound_s > 0 else "unknown", f"{bound}, {plan.status}, {plan.solver}", "predicted"))
+    out.append(Tile("Gap", share(plan.gap) if plan.bound_s > 0 else "unknown", f"{bound}, {plan.status}, {plan.solver}", "proven"))
     if p.simulated_s is not None:
         out.insert(1, Tile("Contended", quantity(p.simulated_s, "s"), "shared bandwidth, one inference", "simulated"))
     return out

@@ -107,8 +107,17 @@ class CheckReport:
             return f"the check of {self.model} failed at {count}, first at node {name}: {first.reason}"
         if self.proves_nothing or self.worst is None:
             return f"the check of {self.model} proves nothing: {self.proves_nothing}; use other inputs or weights"
-        said = f"{self.model}: {len(self.checks)} tensors checked, worst cosine {self.worst.difference.cosine:.6f} at {self.worst.op}"
-        return said + (f"; {len(self.constants)} constant ones prove nothing" if self.constants else "")
+        judged = [c for c in self.checks if c.verdict == "ok"]
+        lowest = min(judged, key=lambda c: c.difference.cosine)
+        said = f"{self.model}: {len(judged)} tensors judged, worst cosine {lowest.difference.cosine:.6f} at {lowest.op}"
+        reported = [c for c in self.checks if c.verdict == "reported"]
+        if reported:
+            low = min(reported, key=lambda c: c.difference.cosine)
+            said += (
+                f"; {len(reported)} intermediates after integer ops are reported only, since single rounding steps add up"
+                f" (lowest {low.difference.cosine:.4f} at {low.op})"
+            )
+        return said + (f"; constant and so proving nothing: {len(self.constants)}" if self.constants else "")
 
     def raise_if_failed(self) -> None:
         """Raise :class:`hetsched.errors.CheckError` unless :attr:`passed`."""
@@ -240,6 +249,6 @@ def _judge(tensor: Tensor, d: Difference, is_output: bool, integer: bool) -> tup
         good = d.cosine >= FLOAT_COSINE and (d.elements > 1 or d.snr_db >= _SINGLE_VALUE_SNR_DB)
         return ("ok", "") if good else ("failed", f"{figures} (float needs cosine {FLOAT_COSINE})")
     if not is_output:
-        return "reported", ""
+        return "reported", "an intermediate after an integer op: reported, not judged"
     good = d.cosine >= INTEGER_COSINE and d.snr_db >= INTEGER_SNR_DB
     return ("ok", "") if good else ("failed", f"{figures} (an output of an integer run needs {INTEGER_COSINE} and {INTEGER_SNR_DB:.0f} dB)")

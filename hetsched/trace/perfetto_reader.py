@@ -40,7 +40,7 @@ def _group(data: memoryview) -> Message:
 
 def _bytes(value: Value) -> memoryview:
     if not isinstance(value, memoryview):
-        raise TraceError("the trace is damaged: a protobuf message was expected")
+        raise TraceError("the file is not a trace, or it is damaged: a protobuf message was expected")
     return value
 
 

@@ -168,3 +168,15 @@ def test_a_thermal_network_that_runs_away_is_named(two_branch: Path) -> None:
     hot = load_soc(PHONE, overrides={"base_w": "10000"})
     with pytest.raises(SoCError, match="runs away"):
         hetsched.simulate(two_branch, hot, dims=DIMS, duration_s=3600.0)
+
+
+def test_plans_of_different_models_are_not_compared(planned: hetsched.Planned, two_branch_heavy: Path) -> None:
+    other = hetsched.plan(two_branch_heavy, PHONE, dims=DIMS)
+    with pytest.raises(PlanError, match="different models"):
+        hetsched.diff(planned.deployment, other.deployment)
+
+
+def test_nobody_prints_a_whole_plan(planned: hetsched.Planned) -> None:
+    assert len(repr(planned)) < 200
+    assert len(repr(hetsched.simulate(planned))) < 400
+    assert len(repr(hetsched.run(planned, delegate="null", repeat=1))) < 400
