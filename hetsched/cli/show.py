@@ -57,11 +57,11 @@ def megabytes(value: float) -> str:
     return f"{value / 1e6:.3g} MB"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> None:
-    """Print a table; cells are shown literally (names from a file are not markup)."""
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = (), whole: int = -1) -> None:
+    """Print a table; cells are shown literally (names from a file are not markup). Column ``whole`` is never broken."""
     out = Table(title=escape(printable(title)), title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        out.add_column(column, justify="right" if i in numeric else "left", overflow="fold")
+        out.add_column(column, justify="right" if i in numeric else "left", overflow="fold", no_wrap=i == whole)
     for row in rows:
         out.add_row(*(escape(printable(c)) for c in row))
     console.print(out)
@@ -73,7 +73,7 @@ def rows(title: str, items: Sequence[Mapping[str, Any]]) -> None:
         line(f"no {title}")
         return
     keys = list(items[0])
-    table(title, keys, [["" if i[k] is None else str(i[k]) for k in keys] for i in items])
+    table(title, keys, [["" if i[k] is None else str(i[k]) for k in keys] for i in items], whole=0)
 
 
 def plan(planned: Planned) -> None:
