@@ -19,7 +19,7 @@ ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
 
 
 @pytest.mark.real_models
-@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'make models'")
+@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'python tests/models/fetch.py models smollm2-135m-q4_1'")
 def test_the_capital_of_france() -> None:
     """One prefill of prompt and answer: every position predicts the next token of the answer."""
     ids = np.array([PROMPT + ANSWER[:-1]])
