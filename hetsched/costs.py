@@ -22,6 +22,10 @@ from hetsched.graph import Csr, IntArray
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
+#: A wait expected to be shorter is spun on, a longer one blocks (DESIGN.md section 5): what a sync costs, what a plan's
+#: fence says and what the runtime does.
+SPIN_LIMIT_S = 50e-6
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:

@@ -84,3 +84,17 @@ def real_model() -> Iterator[Callable[[str], Path]]:
         return path
 
     yield find
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    """Write an ONNX model, given as a proto or as the text of its graph, and return its path."""
+
+    def write(model: onnx.ModelProto | str, opset: int = 18, domains: str = "", name: str = "model") -> Path:
+        if isinstance(model, str):
+            model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}{domains}]>\n{model}')
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(model.SerializeToString())
+        return path
+
+    return write

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.costs import CostTable, Domain, FloatArray, Queue, Refusal
+from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue, Refusal
 from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
@@ -18,9 +18,6 @@ from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, que
 from hetsched_cost_models.support import SupportTable, support_table
 from hetsched_cost_models.transfers import transfers
 from hetsched_cost_models.work import Work, work_of
-
-#: A waiter spins up to this long before it blocks (DESIGN.md section 5).
-SPIN_LIMIT_S = 50e-6
 
 
 def build_table(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hetsched.costs import CostTable
+from hetsched.costs import SPIN_LIMIT_S, CostTable
 from hetsched.plans import Fence
 from hetsched.segments import Schedule, Segment
-
-SPIN_BELOW_S = 50e-6
-"""A wait expected to be shorter than this is spun on; a longer one blocks."""
 
 
 def happens_before(segments: Sequence[Segment], waits: Sequence[tuple[int, int]]) -> list[int]:
@@ -63,5 +60,5 @@ def fences_of(table: CostTable, timed: Schedule) -> tuple[Fence, ...]:
     for signal, wait in minimal_waits(timed.segments):
         sync = float(table.sync_s[timed.segments[signal].queue, timed.segments[wait].queue])
         expected = timed.end_s[signal] + sync - idle_since[wait]
-        out.append(Fence(signal=signal, wait=wait, sync_s=sync, mode="spin" if expected < SPIN_BELOW_S else "block"))
+        out.append(Fence(signal=signal, wait=wait, sync_s=sync, mode="spin" if expected < SPIN_LIMIT_S else "block"))
     return tuple(out)

@@ -13,10 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.costs import SPIN_LIMIT_S
 from hetsched.errors import ExecutionError
 
-#: Longest spin before a waiter blocks (the design's rule: spin when the expected wait is under 50 us).
-SPIN_S = 50e-6
 #: A blocked waiter looks at the abort flag and the deadline this often.
 _POLL_S = 0.1
 #: int64 flags are one cache line apart, so that two queues never write to the same line.
@@ -27,13 +26,13 @@ _PAUSES = 1000
 
 
 def _spins(pause: Callable[[int], None]) -> int:
-    """How many spins fit in :data:`SPIN_S` on this machine; only how long a waiter spins depends on it."""
+    """How many spins fit in :data:`~hetsched.costs.SPIN_LIMIT_S` on this machine; only how long a waiter spins depends on it."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         pause(_PAUSES)
         best = min(best, time.perf_counter() - start)
-    return max(1, round(SPIN_S / best * _PAUSES))
+    return max(1, round(SPIN_LIMIT_S / best * _PAUSES))
 
 
 class AbortedError(ExecutionError):

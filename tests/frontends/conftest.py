@@ -1,4 +1,4 @@
-"""Small models: ONNX written as text, GGUF written tensor by tensor."""
+"""GGUF files written tensor by tensor."""
 
 from __future__ import annotations
 
@@ -9,27 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from hetsched.reference.gguf_types import BY_NAME
-
-Save = Callable[..., Path]
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Save:
-    """Write a model, given as a proto or as the text of its graph, and return its path."""
-
-    def write(model: onnx.ModelProto | str, opset: int = 18, domains: str = "", name: str = "model") -> Path:
-        if isinstance(model, str):
-            model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}{domains}]>\n{model}')
-        path = tmp_path / f"{name}.onnx"
-        path.write_bytes(model.SerializeToString())
-        return path
-
-    return write
-
 
 WriteGguf = Callable[..., Path]
 _VALUE_TYPES: dict[type, tuple[int, str]] = {bool: (7, "B"), int: (4, "I"), float: (6, "f")}
