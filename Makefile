@@ -8,10 +8,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FUZZ_SECONDS ?= 60
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-accuracy calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-models bench-accuracy fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +52,12 @@ bench-kernels: $(STAMP) ## Kernels against numpy and ONNX Runtime, one thread, i
 
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py
+
+bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=..., default ../shared/models)
+	@$(BIN)/python tests/bench_models.py $(MODELS)
+
+fuzz: $(STAMP) ## Damaged model files for FUZZ_SECONDS (60), of FORMATS (all): no crash, no hang, no harm
+	@$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_SECONDS) $(FORMATS)
 
 bench-accuracy: $(STAMP) ## Predictions against public measurements (needs the folder of measurements: MEASUREMENTS=...)
 	@$(BIN)/python -m hetsched_cost_models.benchmark $(MEASUREMENTS)

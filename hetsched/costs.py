@@ -125,6 +125,7 @@ class CostTable:
     host_w: float = 0.0  # the core that submits, waits and maintains caches, at the top operating point
     interval: tuple[float, float] = (0.6, 1.6)  # 80 % interval of latency as factors of the prediction
     notes: tuple[str, ...] = field(default=())
+    alt_delegate: tuple[str, ...] = ()  # [m] what runs each alternative; empty: its queue's delegate
 
     @cached_property
     def time_s(self) -> FloatArray:
@@ -141,6 +142,10 @@ class CostTable:
     def alt_op(self) -> IntArray:
         """[m] the op that owns each alternative."""
         return np.repeat(np.arange(len(self.op_names), dtype=np.int32), np.diff(self.alt_start)).astype(np.int32)
+
+    def delegate(self, alternative: int) -> str:
+        """What runs an alternative."""
+        return self.alt_delegate[alternative] if self.alt_delegate else self.queues[int(self.alt_queue[alternative])].delegate
 
     def transfer(self, tensor: int, source: int, target: int) -> Transfer:
         """The transfer of one tensor between two domains."""
@@ -190,4 +195,5 @@ class CostTable:
         columns = ("alt_queue", "alt_domain", "compute_s", "overhead_s", "dram_bytes", "weight_bytes", "macs", "energy_j")
         per_alt: dict[str, Any] = {k: getattr(self, k)[keep] for k in columns}
         precision = tuple(p for p, k in zip(self.alt_precision, keep.tolist(), strict=True) if k)
-        return replace(self, alt_start=start, alt_precision=precision, **per_alt)
+        delegates = tuple(d for d, k in zip(self.alt_delegate, keep.tolist(), strict=True) if k) if self.alt_delegate else ()
+        return replace(self, alt_start=start, alt_precision=precision, alt_delegate=delegates, **per_alt)

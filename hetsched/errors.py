@@ -5,9 +5,11 @@
     HetschedError
     ├── InputError            the user's file, name or option is bad: exit code 2
     │   ├── ModelError        a model file (truncated, cyclic, missing dims, absurd shapes, unsafe paths)
-    │   │   └── UnsupportedModelError   a well-formed model that hetsched cannot handle; names the node
+    │   │   ├── UnsupportedModelError   a well-formed model that hetsched cannot handle; names the node
+    │   │   └── ShapeError              an operator does not accept the shapes that it is given; names the node
     │   ├── SoCError          a SoC file or a SoC name
     │   ├── PlanError         a plan or deployment file, or a placement that breaks its rules
+    │   ├── RangesError       a file of activation ranges, or one that belongs to another model
     │   ├── TraceError        a trace file
     │   └── OptionError       a command-line option or an API argument
     ├── InfeasibleError       no placement satisfies the constraints: exit code 1
@@ -19,9 +21,20 @@ Messages are one sentence: the offending name and value, where it is, and what t
 
 
 class HetschedError(Exception):
-    """Base of every error raised on purpose; ``exit_code`` is what the command line returns."""
+    r"""Base of every error raised on purpose; ``exit_code`` is what the command line returns.
+
+    Names in a message come from files that nobody vouches for: line ends and other control characters are shown escaped.
+
+    Examples:
+        >>> print(ModelError("the dim 'a\nb' is open"))
+        the dim 'a\nb' is open
+    """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class InputError(HetschedError):
@@ -38,12 +51,20 @@ class UnsupportedModelError(ModelError):
     """A valid model uses something hetsched does not handle; the message names the node."""
 
 
+class ShapeError(ModelError):
+    """An operator does not accept the shapes of its inputs, with the dims as they are bound; the message names the node."""
+
+
 class SoCError(InputError):
     """A SoC file is malformed, or no SoC has the given name."""
 
 
 class PlanError(InputError):
     """A plan file is malformed, or a plan breaks one of its own rules."""
+
+
+class RangesError(InputError):
+    """A file of activation ranges is malformed, or does not fit the model."""
 
 
 class TraceError(InputError):

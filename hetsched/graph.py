@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 __all__ = [
+    "CONTROL_FLOW",
     "MAX_ELEMENTS",
     "MAX_RANK",
     "AttrValue",
@@ -41,6 +42,8 @@ __all__ = [
 
 IntArray: TypeAlias = npt.NDArray[np.int32]
 AttrValue: TypeAlias = int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | npt.NDArray[Any]
+#: Operators that run others of their own: their ``body`` is what they are costed by, not what they are equal to.
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,16 @@ class Op:
     domain: str = ""
     origin: tuple[str, ...] = ()
     body: tuple[Op, ...] = ()
+
+    @property
+    def is_control_flow(self) -> bool:
+        """Whether the op runs a subgraph as the data decide (``docs/operators.md``); it is never undone into its body."""
+        return self.type in CONTROL_FLOW and not self.domain
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether the op equals the operators in its body."""
+        return bool(self.body) and not self.is_control_flow
 
     def attr_int(self, name: str, default: int) -> int:
         """An integer attribute, or ``default``."""
@@ -120,7 +133,12 @@ class Csr:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An operator DAG. ``ops`` is in topological order; ``tensors`` holds every tensor an op, input or output names."""
+    """An operator DAG. ``ops`` is in topological order; ``tensors`` holds every tensor an op, input or output names.
+
+    ``states`` maps outputs to the inputs that they are in the next step (a KV cache, an RNN state). An input with the role
+    *state* that no output maps to keeps its value from step to step. ``first_values`` are constants like the state that they
+    start, by its name; a state without one starts with zeros.
+    """
 
     name: str
     tensors: Mapping[str, Tensor]
@@ -130,6 +148,8 @@ class Graph:
     source: Path | None = None
     sha256: str = ""
     dims: Mapping[str, int] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+    first_values: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that names resolve, producers are unique and ``ops`` is topologically ordered."""
@@ -154,11 +174,28 @@ class Graph:
         for name in self.outputs:
             if name not in ready:
                 raise ModelError(f"the output {name!r} of graph {self.name!r} is never written")
+        for name, value in self.first_values.items():
+            state = self.tensors.get(name)
+            if (
+                state is None
+                or name not in self.inputs
+                or not value.is_constant
+                or (state.shape, state.dtype) != (value.shape, value.dtype)
+            ):
+                raise ModelError(f"graph {self.name!r} has a first value for {name!r} that is no constant like that input")
+        for present, past in self.states.items():
+            if present not in self.outputs or past not in self.inputs:
+                raise ModelError(f"graph {self.name!r} continues the state {past!r} with {present!r}: these must be an input and an output")
 
     @cached_property
     def op_index(self) -> dict[str, int]:
         """Op name -> position in ``ops``."""
         return {op.name: i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def output_set(self) -> frozenset[str]:
+        """The outputs, for asking whether a tensor is one: a file may have thousands."""
+        return frozenset(self.outputs)
 
     @cached_property
     def producer(self) -> dict[str, int]:

@@ -149,6 +149,13 @@ class SoCRef(_Strict):
     """The whole SoC, where no SoC file describes it: ``host``, or a YAML file of the user's own."""
 
 
+class RangesRef(_Strict):
+    """The activation ranges that a float model was quantized with. ``path`` is relative to the plan file where possible."""
+
+    path: str
+    sha256: str
+
+
 class Header(_Strict):
     """What a reader must check first."""
 
@@ -159,11 +166,46 @@ class Header(_Strict):
 
 
 class Entry(_Strict):
-    """One plan of a deployment."""
+    """One plan of a deployment. ``dims`` are those of the model that make this phase; empty: the model's own."""
 
     phase: Literal["inference", "prefill", "decode"] = "inference"
     level: Annotated[int, Field(ge=0, le=3)] = 0
     plan: Plan
+    dims: dict[str, int] = {}
+
+
+class LanguagePrediction(_Strict):
+    """Predicted figures of a prompt and its answer; intervals are 80 %. Rates are tokens per second."""
+
+    ttft_s: float
+    """Time to first token: the prefill and the choice of the token."""
+    ttft_interval_s: tuple[float, float]
+    prefill_rate: float
+    prefill_rate_interval: tuple[float, float]
+    decode_rate: float
+    """Averaged over the answer, while the context grows from the prompt to its end."""
+    decode_rate_interval: tuple[float, float]
+    energy_per_token_j: float
+    """Of the decode steps, averaged likewise."""
+    kv_bytes_per_token: int
+    kv_cache_bytes: int
+    """Caches and other states after the last token."""
+    peak_memory_bytes: int
+    """Weights of both phases, each held once a processor and width, and the larger arena with its caches."""
+
+
+class Language(_Strict):
+    """What a language model is asked for: rebuilds the graphs of its phases, beside the model's dims."""
+
+    prompt: Annotated[int, Field(ge=0, le=1 << 24)] = 0
+    """Tokens of the prompt; 0: one phase only, planned by its dims."""
+    generate: Annotated[int, Field(ge=0, le=1 << 24)] = 0
+    kv: Annotated[str, Field(max_length=40)] = ""
+    """Precision of keys and values, ``int8/int4:64``; empty: float16."""
+    experts: tuple[tuple[float, ...], ...] = ()
+    """Probability that a token uses each expert, a row a layer or one for all; empty: all alike."""
+    sampling: Literal["", "greedy", "top_k", "top_p"] = ""
+    prediction: LanguagePrediction | None = None
 
 
 class Deployment(_Strict):
@@ -176,7 +218,13 @@ class Deployment(_Strict):
     precision: str = "auto"
     parameters: str = ""
     """Version of the cost model's parameter files."""
+    ranges: RangesRef | None = None
+    language: Language | None = None
     entries: tuple[Entry, ...] = Field(min_length=1)
+
+    def alone(self, entry: Entry) -> Deployment:
+        """A deployment of one of the entries only."""
+        return self.model_copy(update={"entries": (entry,)})
 
     def to_json(self) -> str:
         """Byte-stable JSON with a final newline."""

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from hetsched.errors import SoCError
+from hetsched.fusions import CONSERVATIVE, Fusions
 
 Kind = Literal["cpu", "gpu", "npu"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
@@ -156,6 +157,8 @@ class Processor(_Strict):
     precision (``conv/i8``). What is absent comes from the cost model's parameters of the family."""
     vector_bytes_s: Rate | None = None
     """Rate of non-matrix work on data held on chip."""
+    fusions: Fusions = CONSERVATIVE
+    """Composites that its compiler makes; it runs the parts of others one by one."""
 
 
 class Link(_Strict):

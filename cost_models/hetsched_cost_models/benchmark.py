@@ -19,6 +19,7 @@ from hetsched.costs import CostTable
 from hetsched.graph import Graph
 from hetsched.segments import schedule
 from hetsched.soc_files import load_soc
+from hetsched.socs import SoC
 from hetsched_cost_models.table import build_table
 
 #: Where the data lie beside a checkout.
@@ -65,7 +66,9 @@ class _Predictions:
 
     def __init__(self, folder: Path) -> None:
         # The public face, by name: a benchmark stands above all floors.
-        self._load: Callable[[Path], Graph] = importlib.import_module("hetsched").load
+        inputs = importlib.import_module("hetsched.app.inputs")
+        self._load: Callable[[Path], Graph] = inputs.load
+        self._targeted: Callable[[Graph, SoC], Graph] = inputs.targeted
         self._folder = folder
         self._graphs: dict[str, Graph] = {}
 
@@ -75,7 +78,9 @@ class _Predictions:
     def seconds(self, model: str, soc: str, queue: str, precision: str, runtime: str = "default") -> float:
         if model not in self._graphs:
             self._graphs[model] = self._load(self._folder / f"{model}.onnx")
-        return on_queue(build_table(self._graphs[model], load_soc(soc), precision=precision, runtime=runtime), queue)
+        chip = load_soc(soc)
+        graph = self._targeted(self._graphs[model], chip)
+        return on_queue(build_table(graph, chip, precision=precision, runtime=runtime), queue)
 
 
 def _rows(folder: Path, name: str) -> Iterator[dict[str, str]]:

@@ -103,6 +103,15 @@ def _qlinear_matmul(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
     return _product(a, b, y, b.is_constant or a.is_constant)
 
 
+def _merged(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
+    """Products of one input with the matrices 1 to ``count``, or one whose result is taken apart."""
+    x, parts = _need(t, 0), 1 if op.attr_int("joined", 0) else op.attr_int("count", 1)
+    k = x.shape[-1] if x.shape else 1
+    weights = sum(_need(t, 1 + i).elements for i in range(parts))
+    rows = x.elements / max(1, k)
+    return Matrix(rows * weights, _GEMM, rows, weights / max(1, k), float(k))
+
+
 def _gemm(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
     a = _need(t, 0)
     k = a.shape[0] if op.attr_int("transA", 0) else a.shape[-1]
@@ -139,12 +148,18 @@ def _recurrent(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
     return Matrix(float(steps) * batch * per_step, _GEMM, float(batch), float(w.shape[1]), k)
 
 
+def _recurrent_packed(op: Op, t: list[Tensor | None], y: Tensor) -> Matrix:
+    """As an LSTM, with weights ``[directions, inputs, 4 · hidden]``."""
+    work, w, r = _recurrent(op, t, y), _need(t, 1), _need(t, 2)
+    return Matrix(work.macs, _GEMM, work.m, float(w.shape[2]), float(w.shape[1] + r.shape[1]))
+
+
 _MATRIX = {
     "Conv": _plain_conv, "FusedConv": _plain_conv, "ConvInteger": _plain_conv, "FusedDepthwise": _plain_conv,
     "QLinearConv": _qlinear_conv, "ConvTranspose": _transposed_conv, "FusedConvTranspose": _transposed_conv,
-    "MatMul": _matmul, "FusedMatMul": _matmul, "MatMulInteger": _matmul, "QLinearMatMul": _qlinear_matmul,
-    "Gemm": _gemm, "FusedGemm": _gemm, "MatMulNBits": _matmul_nbits, "Einsum": _einsum,
-    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+    "MatMul": _matmul, "FusedMatMul": _matmul, "MergedMatMul": _merged, "MatMulInteger": _matmul, "QLinearMatMul": _qlinear_matmul,
+    "Gemm": _gemm, "FusedGemm": _gemm, "MatMulNBits": _matmul_nbits, "MatMulBnb4": _matmul_nbits, "Einsum": _einsum,
+    "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent, "DynamicQuantizeLSTM": _recurrent_packed,
 }  # fmt: skip
 
 

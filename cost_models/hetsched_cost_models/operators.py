@@ -8,11 +8,12 @@ from __future__ import annotations
 
 CONVOLUTIONS = frozenset({"Conv", "FusedConv", "QLinearConv", "ConvInteger", "ConvTranspose", "FusedConvTranspose", "FusedDepthwise"})
 PRODUCTS = frozenset(
-    {"MatMul", "FusedMatMul", "Gemm", "FusedGemm", "MatMulInteger", "QLinearMatMul", "MatMulNBits", "Einsum", "LSTM", "GRU", "RNN"}
-)
+    {"MatMul", "FusedMatMul", "MergedMatMul", "Gemm", "FusedGemm", "MatMulInteger", "QLinearMatMul", "MatMulNBits", "MatMulBnb4",
+     "DynamicQuantizeLSTM", "Einsum", "LSTM", "GRU", "RNN"}
+)  # fmt: skip
 MATRIX = CONVOLUTIONS | PRODUCTS
-#: Composites of language models that do multiply-accumulates; none of them has an integer form.
-COMPOSITES = ("GroupQueryAttention", "MoE", "CausalConv", "SelectiveScan")
+#: Composites of transformers that do multiply-accumulates; none of them has an integer form.
+COMPOSITES = ("Attention", "GroupQueryAttention", "MoE", "QMoE", "CausalConv", "SelectiveScan")
 
 #: Classes of matrix work, in the order of the arrays. ``vector`` has no multiply-accumulates.
 CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul", "depthwise_small", "depthwise_strided", "transposed")
@@ -46,7 +47,7 @@ VECTOR_KINDS = (
 KIND_LIKE = {"nearest": "resize", "compare": "elementwise", "maximum": "reduce", "masked": "softmax", "broadcast": "elementwise"}
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant", "ConstantOfShape"})
-GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "EmbedLayerNormalization", "Embedding"})
+GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Embedding"})
 SLICES = frozenset({"Slice", "Split"})
 
 KIND_OF_TYPE: dict[str, str] = {
@@ -54,18 +55,21 @@ KIND_OF_TYPE: dict[str, str] = {
     **dict.fromkeys(GATHERS, "gather"),
     **dict.fromkeys(
         ("Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu", "Silu", "Swish", "QuickGelu", "Softplus", "Softsign", "Mish", "Elu", "Selu",
-         "Celu", "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu"),
+         "Celu", "Pow", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "FastGelu", "BiasGelu",
+         "SwiGLU", "GeGLU"),
         "transcendental",
     ),
     **dict.fromkeys(
         ("LayerNormalization", "SkipLayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
          "SkipSimplifiedLayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm", "LpNormalization",
-         "MeanVarianceNormalization", "LRN", "RMSNorm"),
+         "MeanVarianceNormalization", "LRN", "RMSNorm", "SkipLayerNorm", "SkipRMSNorm"),
         "norm",
     ),
-    **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax", "Hardmax", "Router"), "softmax"),
+    **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax", "Hardmax", "Router", "Sample"), "softmax"),
     **dict.fromkeys(("Transpose", "DepthToSpace", "SpaceToDepth", "ChannelShuffle"), "transpose"),
-    **dict.fromkeys(("Concat", "Slice", "Split", "Pad", "Expand", "Tile", "Cast", "ScatterND", "ScatterElements", "CumSum"), "copy"),
+    **dict.fromkeys(
+        ("Concat", "Slice", "Split", "Pad", "Expand", "Tile", "Cast", "ScatterND", "ScatterElements", "TensorScatter", "CumSum"), "copy"
+    ),
     **dict.fromkeys(
         ("ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
          "ReduceSumSquare", "ArgMax", "ArgMin", "GlobalAveragePool", "GlobalLpPool", "TopK", "NonZero"),
@@ -84,7 +88,7 @@ KIND_OF_TYPE: dict[str, str] = {
 ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Min", "Max", "Mean", "Sum", "Mod", "Abs", "Neg", "Sqrt", "Reciprocal", "Floor", "Ceil", "Round", "Sign",
      "Relu", "LeakyRelu", "PRelu", "Clip", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Shrink", "BatchNormalization", "Where", "Not",
-     "IsNaN", "IsInf", "BitShift", "BitwiseAnd", "BitwiseOr",
+     "IsNaN", "IsInf", "BitShift", "Selu", "Celu", "AffineGrid", "BitwiseAnd", "BitwiseOr",
      "BitwiseXor", "BitwiseNot", "Range", "OneHot", "Trilu", "EyeLike",
      "ArrayFeatureExtractor", "RotaryEmbedding"}
 )  # fmt: skip

@@ -16,12 +16,16 @@ _FILE = Path(__file__).parent / "parameters.yaml"
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Parameters of one processor family. Shares and factors are dimensionless; ``fixed_s`` are seconds."""
+    """Parameters of one processor family. Shares and factors are dimensionless; ``fixed_s`` are seconds.
+
+    Of a model's weights ``weight_share`` come from DRAM each inference; the rest, at most ``resident_bytes``, do not.
+    """
 
     utilisation: dict[str, float]
     vector: dict[str, float]
     vector_bytes_per_op: float
     weight_share: float
+    resident_bytes: float
     align: tuple[int, int, int]
     fixed_s: dict[str, dict[str, float]]
     pace: dict[str, float]
@@ -84,6 +88,7 @@ def _family(name: str) -> Family:
         vector={k: _value(v) for k, v in raw["vector"].items()},
         vector_bytes_per_op=_value(raw["vector_bytes_per_op"]),
         weight_share=_value(raw["weight_share"]),
+        resident_bytes=_value(raw["resident_bytes"]) if "resident_bytes" in raw else float("inf"),
         align=(int(_value(align["m"])) if "m" in align else 1, int(_value(align["n"])) if "n" in align else 1,
                int(_value(align["k"])) if "k" in align else 1),
         fixed_s={r: {p: _value(v) for p, v in row.items()} for r, row in raw.get("fixed_s", {}).items()},

@@ -6,12 +6,12 @@ and matrix products have integer kernels), on an accelerator its operator table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from hetsched.errors import OptionError
-from hetsched.graph import DType, Graph, Op
+from hetsched.graph import CONTROL_FLOW, DType, Graph, Op, Role, Tensor
 from hetsched.socs import Processor
 from hetsched_cost_models.operators import MATRIX
 from hetsched_cost_models.support import SupportTable
@@ -19,16 +19,26 @@ from hetsched_cost_models.support import SupportTable
 #: Why a machine's kernels cannot run an op at a precision; None if they can.
 Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
-PRECISIONS = ("auto", "float", "w8a8")
+PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic")
+_NO_RANGES = "its activation has no range, and only CPU kernels quantize one when it arrives"
+#: Operators that no accelerator gets, whatever its table says, and why.
+CPU_ONLY = {
+    "Sample": "the next token is chosen on the CPU, which prepares the next step",
+    **dict.fromkeys(CONTROL_FLOW, "which of its operators run depends on the data, and the runtimes compile fixed graphs"),
+}
 _NO_INTEGERS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "ConvTranspose", "FusedConvTranspose"})
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The precisions an op gets on a queue, and why it does not get others."""
+    """The precisions an op gets on a queue, and why it does not get others.
+
+    ``delegate`` is what runs it where that is not the queue's own delegate.
+    """
 
     precisions: tuple[str, ...]
     refusals: tuple[tuple[str, str], ...]
+    delegate: str = ""
 
 
 def check_precision(precision: str) -> None:
@@ -43,12 +53,23 @@ def check_precision(precision: str) -> None:
 
 def is_quantized_model(graph: Graph) -> bool:
     """Whether any activation carries a quantization (a QDQ or QLinear model)."""
-    return any(t.quantization is not None and not t.is_constant for t in graph.tensors.values())
+    return any(_is_integer_activation(t) for t in graph.tensors.values())
 
 
 def uses_integers(graph: Graph, op: Op) -> bool:
     """Whether any activation the op reads or writes is a quantized integer."""
-    return any(graph.tensors[n].quantization is not None and not graph.tensors[n].is_constant for n in (*op.inputs, *op.outputs) if n)
+    return any(_is_integer_activation(graph.tensors[n]) for n in (*op.inputs, *op.outputs) if n)
+
+
+def _is_integer_activation(tensor: Tensor) -> bool:
+    """Whether a tensor is a quantized activation; caches in blocks are stored so, and their operators compute in float."""
+    blocks = tensor.role is Role.STATE and tensor.quantization is not None and tensor.quantization.block_bytes > 0
+    return tensor.quantization is not None and not tensor.is_constant and not blocks
+
+
+def is_dynamic(op: Op) -> bool:
+    """Whether the model itself quantizes the op's float activation when it arrives."""
+    return bool(op.attr_int("dynamic", 0)) and op.type in MATRIX
 
 
 def integer_product(graph: Graph, op: Op) -> bool:
@@ -69,7 +90,7 @@ def integer_product(graph: Graph, op: Op) -> bool:
 
 def offer(
     graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool,
-    supported: Supported | None = None,
+    supported: Supported | None = None, others: Mapping[str, Supported] | None = None,
 ) -> Offer:  # fmt: skip
     """Precisions of one op on one processor.
 
@@ -78,22 +99,28 @@ def offer(
         op: one of its ops.
         processor: where it would run.
         table: the accelerator's operator table; None: no limits are known.
-        wanted: ``auto``, ``float`` or ``w8a8``.
+        wanted: one of :data:`PRECISIONS`.
         quantized_model: whether the model carries quantized activations.
         supported: what this machine's CPU kernels refuse, and why; None: no kernel is known, a rule of thumb decides.
+        others: delegate name -> what that delegate refuses on this machine's CPU; asked, in float, where no kernel can.
     """
-    integers = wanted == "w8a8" or (wanted == "auto" and quantized_model and uses_integers(graph, op))
+    dynamic = wanted == "w8a8-dynamic"
+    integers = wanted == "w8a8" or (wanted != "float" and (is_dynamic(op) or (quantized_model and uses_integers(graph, op))))
+    integers = integers or (dynamic and processor.kind == "cpu")
     if processor.kind == "cpu":
         if supported is not None:
-            return _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, processor.float_dtype)
+            own = _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, processor.float_dtype)
+            return own if own.precisions else _offer_of_others(graph, op, others or {}, processor.float_dtype, own.refusals)
         return Offer(("w8a8",) if integers and integer_product(graph, op) else (processor.float_dtype,), ())
-    refusals: list[tuple[str, str]] = []
+    if op.type in CPU_ONLY:
+        return Offer((), ((processor.float_dtype, CPU_ONLY[op.type]),))
+    refusals: list[tuple[str, str]] = [("w8a8", _NO_RANGES)] if dynamic and not integers and integer_product(graph, op) else []
     if integers:
         why = _integer_refusal(graph, op, processor, table)
         if why is None:
             return Offer(("w8a8",), ())
         refusals.append(("w8a8", why))
-    why = table.refusal(graph, op, "f16") if table is not None else None
+    why = _float_refusal(graph, op, processor, table)
     if why is None:
         return Offer((processor.float_dtype,), tuple(refusals))
     refusals.append((processor.float_dtype, why))
@@ -109,6 +136,25 @@ def _offer_of_kernels(graph: Graph, op: Op, supported: Supported, integers: bool
             return Offer((precision,), tuple(refusals))
         refusals.append((precision, why))
     return Offer((), tuple(refusals))
+
+
+def _offer_of_others(
+    graph: Graph, op: Op, others: Mapping[str, Supported], float_dtype: str, refusals: tuple[tuple[str, str], ...]
+) -> Offer:
+    """The first of the other delegates that runs the op in float."""
+    said = list(refusals)
+    for delegate, supported in others.items():
+        why = supported(op, graph, float_dtype)
+        if why is None:
+            return Offer((float_dtype,), tuple(refusals), delegate)
+        said.append((float_dtype, why))
+    return Offer((), tuple(said))
+
+
+def _float_refusal(graph: Graph, op: Op, processor: Processor, table: SupportTable | None) -> str | None:
+    if not any({"f16", "bf16", "f32"} & set(c.peak_ops_s) for c in processor.clusters):
+        return f"{processor.model} has no float rate: it computes on 8-bit integers only"
+    return table.refusal(graph, op, "f16") if table is not None else None
 
 
 def _integer_refusal(graph: Graph, op: Op, processor: Processor, table: SupportTable | None) -> str | None:

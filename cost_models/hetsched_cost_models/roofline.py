@@ -131,20 +131,25 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
     matrix_s = 2.0 * work.macs * padded / (peak * shares)
-    vector_bytes = factor * (activation + work.state_bytes + work.extra_elems * storage.float_bytes)
+    vector_bytes = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
         vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
     # Accelerators apply a fused function on the way out; a CPU computes it.
     fused = 2.0 * kinds[_TRANSCENDENTAL] if rates.processor.kind == "cpu" else factor
     vector_bytes = vector_bytes + fused * work.activation_elems * storage.float_bytes
     vector_s = vector_bytes / rates.vector_bytes_s
-    streamed, states = weights * family.weight_share * visible, work.state_bytes
+    streamed, states = weights * _streamed_share(family, float((weights * visible).sum())) * visible, work.state_bytes
     if rates.processor.kind == "cpu":
         resident = spill(np.full(1, float((weights * visible + states).sum()) / rates.onchip_bytes))[0]
         streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
     overhead = rates.overhead_s * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
     return Cost(pace * (matrix_s + vector_s), streamed + states + spilled, streamed, pace * overhead)
+
+
+def _streamed_share(family: Family, total: float) -> float:
+    """Share of a model's ``total`` weight bytes that comes from DRAM: large models keep no more resident than the family can."""
+    return max(family.weight_share, 1.0 - family.resident_bytes / total) if total > 0.0 else family.weight_share
 
 
 def _packed(work: Work, rates: Rates, storage: Storage) -> FloatArray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,6 +30,8 @@ DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
     "SelectiveScan": ("Softplus", "Exp", "Mul", "Add", "ReduceSum"),
     "FusedConvTranspose": ("ConvTranspose",), "ReduceL2": ("Mul", "ReduceSum", "Sqrt"), "LogSoftmax": ("Softmax", "Log"),
 }  # fmt: skip
+#: Operators on packed weights: a body of dequantization and product says what they compute, not that a runtime takes them.
+_PACKED_WEIGHTS = frozenset({"MatMulNBits", "GatherBlockQuantized", "MatMulBnb4", "DynamicQuantizeLSTM"})
 _INDEX_SEARCH = frozenset({"ArgMax", "ArgMin", "TopK", "Router"})
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 _ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand", "RotaryEmbedding"})  # only under their own conditions, see _decomposable
@@ -59,11 +61,24 @@ class SupportTable:
         never = _data_dependent(graph, op) or _wide_type(graph, op)
         if never is not None:
             return never
+        if op.attr_int("dynamic", 0) and op.type.startswith("Fused"):
+            if precision == "w8a8":
+                return self._refused_dynamic(op)
+            op = replace(op, body=())  # in float its weights are dequantized ahead
+        if op.type in _PACKED_WEIGHTS and op.type not in self.rules and self.default is None:
+            return f"{op.type} is not in the operator list of {self.title}, and its weights of a few bits are not unpacked there"
         for rule in self.everywhere:
             failed = _failed(rule, graph, op)
             if failed:
                 return f"{self.title}: {rule.note} ({failed})"
         return self._refused_type(graph, op, op.type, precision, 0)
+
+    def _refused_dynamic(self, op: Op) -> str | None:
+        """Why a product whose activation is quantized while the model runs is not one there."""
+        rule = self.rules.get("ConvInteger" if "Conv" in op.type else "MatMulInteger")
+        if rule is not None and rule.w8a8:
+            return None
+        return f"{self.title} does not quantize activations while running: calibrate static ranges"
 
     def _refused_type(self, graph: Graph, op: Op, op_type: str, precision: str, depth: int) -> str | None:
         """Why an operator of this type, with ``op``'s attributes and tensors, cannot run."""
@@ -147,7 +162,7 @@ def _wide_type(graph: Graph, op: Op) -> str | None:
 
 def _data_dependent(graph: Graph, op: Op) -> str | None:
     """Composites that no accelerator's runtime can write as a fixed graph of its operators."""
-    if op.type == "MoE":
+    if op.type in {"MoE", "QMoE"}:
         return "which experts a token uses is known only while running, and the runtimes compile fixed graphs"
     if op.type == "SelectiveScan":
         tokens = graph.tensors[op.inputs[0]].shape[0] // max(1, op.attr_int("batch", 1))

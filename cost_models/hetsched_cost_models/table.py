@@ -12,6 +12,7 @@ from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue, R
 from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
+from hetsched_cost_models import composites, control_flow, delegated
 from hetsched_cost_models.parameters import runtimes_of, support_table_name
 from hetsched_cost_models.precisions import Supported, check_precision, is_quantized_model, offer
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
@@ -21,18 +22,21 @@ from hetsched_cost_models.work import Work, work_of
 
 
 def build_table(
-    graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default", supported: Supported | None = None
-) -> CostTable:
+    graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default", supported: Supported | None = None,
+    others: Mapping[str, Supported] | None = None,
+) -> CostTable:  # fmt: skip
     """Enumerate and price every alternative op x queue x precision.
 
     Args:
         graph: the operator graph, after the passes.
         soc: the SoC.
-        precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float`` or
-            ``w8a8``.
+        precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
+            ``w8a8`` or ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
+        others: for ``host`` only: other delegates of this machine's CPU by name, and what each refuses; one of them runs what
+            no kernel can, at the cost that :mod:`hetsched_cost_models.delegated` says.
 
     Raises:
         OptionError: unknown precision, or a runtime that this SoC does not know.
@@ -47,9 +51,10 @@ def build_table(
         raise OptionError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
     places = _places(soc, runtime)
     quantized = is_quantized_model(graph)
-    integers = precision == "w8a8" or (precision == "auto" and quantized)
+    integers = precision == "w8a8" or (precision != "float" and quantized)
     work = work_of(graph)
-    choices = _choose(graph, places, precision, quantized, supported if soc.id == "host" else None)
+    here = soc.id == "host"
+    choices = _choose(graph, places, precision, quantized, supported if here else None, others if here else None)
     domains = _domains(places, choices)
     names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
     moves = transfers(graph, names, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
@@ -59,13 +64,15 @@ def build_table(
         model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
         input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
         tensor_names=names, alt_start=choices.start, alt_precision=tuple(p for _, p in choices.pairs),
+        alt_delegate=choices.delegates,
         tensor_bytes=moves.tensor_bytes, conversion_s=moves.conversion_s, maintenance_s=moves.maintenance_s,
         transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
-        refusals=choices.refusals, host_w=host_w, interval=soc.interval, notes=_notes(graph, soc, work),
-        **_price(work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
+        refusals=choices.refusals, host_w=host_w, interval=soc.interval,
+        notes=(*_notes(graph, soc, work), *control_flow.notes(graph), *_delegated(graph, places, choices)),
+        **_price(graph, work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
     )  # fmt: skip
 
 
@@ -106,6 +113,7 @@ class _Choices:
     ops: list[int]
     start: np.ndarray[tuple[int], np.dtype[np.int32]]
     refusals: tuple[tuple[Refusal, ...], ...]
+    delegates: tuple[str, ...]
 
 
 def _places(soc: SoC, runtime: str) -> _Places:
@@ -123,18 +131,22 @@ def _places(soc: SoC, runtime: str) -> _Places:
     return _Places(tuple(queues), rates, tables, host)
 
 
-def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool, supported: Supported | None) -> _Choices:
+def _choose(
+    graph: Graph, places: _Places, wanted: str, quantized: bool, supported: Supported | None, others: Mapping[str, Supported] | None
+) -> _Choices:
     pairs: list[tuple[int, str]] = []
     processors = [r.processor for r in places.rates]
     owners: list[int] = []
+    delegates: list[str] = []
     refusals: list[tuple[Refusal, ...]] = []
     start = [0]
     for i, op in enumerate(graph.ops):
         refused: list[Refusal] = []
         for q, processor in enumerate(processors):
-            got = offer(graph, op, processor, places.support[q], wanted, quantized, supported)
+            got = offer(graph, op, processor, places.support[q], wanted, quantized, supported, others)
             pairs.extend((q, p) for p in got.precisions)
             owners.extend(i for _ in got.precisions)
+            delegates.extend(got.delegate or places.queues[q].delegate for _ in got.precisions)
             refused.extend(Refusal(q, p, why) for p, why in got.refusals)
         if len(pairs) == start[-1]:
             why = "; ".join(dict.fromkeys(f"{places.queues[r.queue].kind} {r.precision}: {r.reason}" for r in refused))
@@ -142,7 +154,7 @@ def _choose(graph: Graph, places: _Places, wanted: str, quantized: bool, support
             raise UnsupportedModelError(f"node {nodes} ({op.type}) of {graph.name!r} can run nowhere on this SoC: {why}")
         start.append(len(pairs))
         refusals.append(tuple(refused))
-    return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals))
+    return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals), tuple(delegates))
 
 
 def _domains(places: _Places, choices: _Choices) -> tuple[Domain, ...]:
@@ -183,7 +195,7 @@ def _storage(kind: str, precision: str, quantized: bool) -> Storage:
 
 
 def _price(
-    work: Work, places: _Places, choices: _Choices, domains: tuple[Domain, ...], soc: SoC, runtime: str, quantized: bool
+    graph: Graph, work: Work, places: _Places, choices: _Choices, domains: tuple[Domain, ...], soc: SoC, runtime: str, quantized: bool
 ) -> dict[str, Any]:
     """Columns of the table, one entry an alternative."""
     owner = np.array(choices.ops, np.int64)
@@ -191,17 +203,31 @@ def _price(
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
     domain = np.array([domain_of[q, "f32" if places.queues[q].kind == "cpu" else p] for q, p in choices.pairs], np.int32)
     columns = {k: np.zeros(len(owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes")}
+    inside = control_flow.bodies(graph)
     for q, p in sorted(set(choices.pairs)):
         rates = places.rates[q]
-        cost: Cost = roofline(work, rates, p, _storage(places.queues[q].kind, p, quantized), rates.family.pace.get(runtime, 1.0))
+        storage, pace = _storage(places.queues[q].kind, p, quantized), rates.family.pace.get(runtime, 1.0)
+        parts = composites.taken_apart(graph, rates.processor.fusions, work) if soc.id != "host" else composites.Apart(work)
+        cost: Cost = parts.together(roofline(parts.work, rates, p, storage, pace))
+        cost = control_flow.with_bodies(cost, inside, rates, p, storage, pace)
         rows = np.array([i for i, pair in enumerate(choices.pairs) if pair == (q, p)], np.int64)
         for name, column in columns.items():
             column[rows] = getattr(cost, name)[owner[rows]]
+    delegated.add(columns, choices.delegates, _own(places, choices))
     bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[queue]
     power = np.array([r.active_w for r in places.rates])[queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
     energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
     return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}
+
+
+def _own(places: _Places, choices: _Choices) -> list[str]:
+    """The delegate of each alternative's queue."""
+    return [places.queues[q].delegate for q, _ in choices.pairs]
+
+
+def _delegated(graph: Graph, places: _Places, choices: _Choices) -> tuple[str, ...]:
+    return delegated.notes(graph, choices.ops, choices.delegates, _own(places, choices))
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:

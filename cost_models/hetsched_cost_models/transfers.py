@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hetsched.costs import Domain, FloatArray, Queue
-from hetsched.graph import Graph
+from hetsched.graph import DType, Graph
 from hetsched.socs import SoC
+from hetsched.states import resident
 from hetsched_cost_models.roofline import Rates
 
 
@@ -62,13 +63,21 @@ def transfers(
     host: int,
     float_to_i8: bool,
 ) -> Transfers:
-    """Costs of every tensor between every pair of domains; the queue ``host`` maintains the caches."""
+    """Costs of every tensor between every pair of domains; the queue ``host`` maintains the caches.
+
+    States that stay with their operator (:func:`hetsched.states.resident`) cost nothing, and are as large as they are stored
+    (float32 ones as any float tensor of the domain).
+    """
     t, d = len(names), len(domains)
     kinds = [queues[x.queue].kind for x in domains]
     bits = storage_bits(graph, names, domains, kinds, float_to_i8)
     elements = np.array([graph.tensors[n].elements for n in names], float)
     spatial = np.array([len(graph.tensors[n].shape) >= 3 for n in names], bool)
     size = elements[:, None] * bits / 8.0
+    stay = resident(graph)
+    still = np.array([n in stay for n in names], bool)
+    exact = still & np.array([graph.tensors[n].dtype is not DType.F32 for n in names], bool)
+    size[exact] = np.array([graph.tensors[n].nbytes for n in names], float)[exact, None]
     conversion, maintenance = np.zeros((t, d, d)), np.zeros((t, d, d))
     energy, moved = np.zeros((t, d, d)), np.zeros((t, d, d))
     byte_j = soc.memory.energy_j_per_byte.value
@@ -76,12 +85,13 @@ def transfers(
         for b, target in enumerate(domains):
             if a == b or _same_place(queues, source, target):
                 continue
-            differs = (bits[:, a] != bits[:, b]) | ((source.layout != target.layout) & spatial)
+            differs = ((bits[:, a] != bits[:, b]) | ((source.layout != target.layout) & spatial)) & ~still
             rate = rates[target.queue]
             both = size[:, a] + size[:, b]
             conversion[:, a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)
             moved[:, a, b] = np.where(differs, both, 0.0)
-            _cross(soc, queues, source, target, size[:, a], maintenance[:, a, b], moved[:, a, b])
+            _cross(soc, queues, source, target, np.where(still, 0.0, size[:, a]), maintenance[:, a, b], moved[:, a, b])
+            maintenance[still, a, b] = 0.0
             energy[:, a, b] = conversion[:, a, b] * rate.active_w + maintenance[:, a, b] * rates[host].one_core_w + moved[:, a, b] * byte_j
     return Transfers(size, conversion, maintenance, energy, moved)
 

@@ -8,6 +8,7 @@ storage precision.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Graph, Op, Tensor
-from hetsched_cost_models.language import is_state, language_work, state_bytes, weight_share
+from hetsched_cost_models.language import is_state, language_work, share_appended, state_bytes, weight_share
 from hetsched_cost_models.matrices import matrix_work
 from hetsched_cost_models.operators import GATHERS, SLICES, VECTOR_KINDS, is_known, kind_of
 
@@ -32,7 +33,8 @@ class Work:
     elements, and bytes of constants that no precision changes. ``extra_elems``: elements of arithmetic beyond one pass;
     ``activation_elems``: elements to which a fused transcendental function is applied. ``weight_packed_bytes`` and
     ``weight_packed_elems``: constants that a CPU reads as they are stored (blocks, 16-bit floats) and an accelerator holds as
-    its own weights. ``state_bytes``: caches and states that are read and written once an inference.
+    its own weights. ``state_bytes``: caches and states that are read and written once an inference, as they are stored;
+    ``state_vector_bytes``: the same as the arithmetic sees them, which widens 8- and 4-bit elements to 16 bits.
     """
 
     macs: FloatArray
@@ -52,20 +54,27 @@ class Work:
     weight_packed_bytes: FloatArray
     weight_packed_elems: FloatArray
     state_bytes: FloatArray
+    state_vector_bytes: FloatArray
     unknown: tuple[int, ...]
 
 
-def work_of(graph: Graph) -> Work:
-    """Count the work of every op of ``graph``."""
-    n = len(graph.ops)
+def work_of(graph: Graph, ops: Sequence[Op] | None = None) -> Work:
+    """Count the work of every op of ``graph``, or of ``ops`` that are in the body of one of them."""
+    ops = graph.ops if ops is None else ops
+    n = len(ops)
     columns = {name: np.zeros(n) for name in (
         "macs", "m", "n", "k", "float_elems", "quant_elems", "other_bytes", "weight_float_elems", "weight_quant_elems",
         "weight_fixed_bytes", "extra_elems", "activation_elems", "weight_packed_bytes", "weight_packed_elems", "state_bytes",
+        "state_vector_bytes",
     )}  # fmt: skip
     cls, kind = np.zeros(n, np.int64), np.zeros(n, np.int64)
     unknown: list[int] = []
     kinds = {name: i for i, name in enumerate(VECTOR_KINDS)}
-    for i, op in enumerate(graph.ops):
+    for i, op in enumerate(ops):
+        if op.is_control_flow:  # what its body costs is added to the cost table (hetsched_cost_models.control_flow)
+            columns["macs"][i] = op.attr_int("trips", 1) * work_of(graph, op.body).macs.sum()
+            kind[i] = kinds["view"]
+            continue
         matrix = matrix_work(graph, op)
         columns["macs"][i], columns["m"][i], columns["n"][i], columns["k"][i] = matrix.macs, matrix.m, matrix.n, matrix.k
         cls[i] = matrix.cls
@@ -75,6 +84,7 @@ def work_of(graph: Graph) -> Work:
         columns["extra_elems"][i] = _extra_elems(graph, op)
         columns["activation_elems"][i] = _fused_functions(graph, op)
         columns["state_bytes"][i] = state_bytes(graph, op)
+        columns["state_vector_bytes"][i] = state_bytes(graph, op, widened=True)
         if not is_known(op.type) and not op.body:
             unknown.append(i)
     return Work(cls=cls, kind=kind, unknown=tuple(unknown), **columns)
@@ -85,6 +95,8 @@ def vector_kind(graph: Graph, op: Op) -> str:
     kind = kind_of(op.type)
     if kind == "resize" and op.attr_str("mode", "nearest") == "nearest" and op.type in ("Resize", "Upsample"):
         return "nearest"
+    if op.type == "Sample" and op.attr_str("method", "greedy") == "greedy":
+        return "maximum"
     if op.type == "FusedSoftmax" and len(op.inputs) > 1 and op.inputs[1]:
         return "masked"
     if kind == "elementwise" and op.outputs and op.outputs[0]:
@@ -107,7 +119,7 @@ def _count_activations(graph: Graph, op: Op, i: int, columns: dict[str, FloatArr
         _add(tensor, elements, i, columns)
     for name in op.outputs:
         if name and not is_state(graph, op, name):
-            _add(graph.tensors[name], graph.tensors[name].elements, i, columns)
+            _add(graph.tensors[name], round(graph.tensors[name].elements * share_appended(graph, op, name)), i, columns)
 
 
 def _add(tensor: Tensor, elements: int, i: int, columns: dict[str, FloatArray]) -> None:
@@ -128,9 +140,11 @@ def _count_constants(graph: Graph, op: Op, i: int, columns: dict[str, FloatArray
     for tensor in constants:
         share = min(1.0, written / max(1, tensor.elements)) if tensor.name in tables else active
         blocks = tensor.quantization is not None and tensor.quantization.block_bytes > 0
-        if blocks or (tensor.dtype.is_float and tensor.dtype.bits < 32):
+        if blocks or tensor.is_sparse or (tensor.dtype.is_float and tensor.dtype.bits < 32):
             columns["weight_packed_bytes"][i] += share * tensor.nbytes
             columns["weight_packed_elems"][i] += share * tensor.elements
+        elif tensor.quantization is not None and tensor.quantization.granularity == "group" and tensor.dtype.bits < 8:
+            columns["weight_fixed_bytes"][i] += share * tensor.nbytes  # unpacked in registers, at every precision
         elif tensor.dtype.is_float:
             columns["weight_float_elems"][i] += share * tensor.elements
         elif tensor.quantization is not None and tensor.dtype.bits <= 8:

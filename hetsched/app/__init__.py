@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hetsched.app.calibrating_ranges import calibrate_ranges
     from hetsched.app.explaining import diff, explain
     from hetsched.app.inputs import load, soc
     from hetsched.app.planning import Planned, plan
@@ -20,10 +21,11 @@ _HOMES = {
     "simulate": "simulating",
     "run": "running",
     "report": "reporting",
+    "calibrate_ranges": "calibrating_ranges",
     "explain": "explaining",
     "diff": "explaining",
 }
-__all__ = ["Planned", "diff", "explain", "load", "plan", "report", "run", "simulate", "soc"]
+__all__ = ["Planned", "calibrate_ranges", "diff", "explain", "load", "plan", "report", "run", "simulate", "soc"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetsched.app.language import PlannedLanguage
 from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
-from hetsched.errors import PlanError
-from hetsched.plans import Deployment
+from hetsched.errors import OptionError, PlanError
+from hetsched.plans import Deployment, Entry
 
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff
 
 
-def explain(target: str | Path | Planned, op: str) -> Explanation:
+def explain(target: str | Path | Planned, op: str, phase: str | None = None) -> Explanation:
     """Why ``op`` (an op or one of the user's own nodes) is where it is, and what each alternative would have cost.
 
+    Args:
+        target: a plan file, a model file or a plan.
+        op: the name.
+        phase: of a plan with several: ``prefill`` or ``decode`` (the default).
+
     Raises:
-        OptionError: no op or node has the name.
+        OptionError: no op or node has the name, or the plan has no such phase.
     """
     from hetsched.partition import explain as explain_op
 
     planned = open_session(target)
+    if isinstance(planned, PlannedLanguage):
+        planned = planned.phases[_known(phase or "decode", list(planned.phases))]
+    elif phase is not None:
+        _known(phase, [planned.deployment.entries[0].phase])
     return explain_op(planned.plan, op, table=planned.table)
 
 
-def diff(a: str | Path | Deployment, b: str | Path | Deployment) -> PlanDiff:
+def _known(phase: str, phases: Sequence[str]) -> str:
+    if phase not in phases:
+        raise OptionError(f"the plan has no phase {phase!r}: it has {', '.join(phases)}")
+    return phase
+
+
+def diff(a: str | Path | Deployment, b: str | Path | Deployment, phase: str | None = None) -> PlanDiff:
     """What changed between two plans of the same model.
 
+    Args:
+        a: the first plan or its file.
+        b: the second one.
+        phase: of plans with several: ``prefill`` or ``decode`` (the default).
+
     Raises:
-        PlanError: a plan file is malformed, or the plans are of different models.
+        PlanError: a plan file is malformed, or the plans are of different models or have no phase in common.
+        OptionError: a plan has no such phase.
     """
     from hetsched.partition import diff as diff_plans
 
     first, second = (x if isinstance(x, Deployment) else Deployment.from_file(Path(x)) for x in (a, b))
     if first.model.sha256 != second.model.sha256:
         raise PlanError(f"these are plans of different models ({first.model.path} and {second.model.path}): there is nothing to compare")
-    return diff_plans(first.entries[0].plan, second.entries[0].plan)
+    wanted = phase or ("decode" if "decode" in (first.entries[-1].phase, second.entries[-1].phase) else first.entries[0].phase)
+    return diff_plans(_entry(first, wanted).plan, _entry(second, wanted).plan)
+
+
+def _entry(deployment: Deployment, phase: str) -> Entry:
+    names = [e.phase for e in deployment.entries]
+    return deployment.entries[names.index(_known(phase, names))]  # type: ignore[arg-type]

@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import hetsched
-from hetsched.app.inputs import load
+from hetsched.app.inputs import cost_table, load, targeted
 from hetsched.app.inputs import soc as find_soc
+from hetsched.app.static_ranges import STATIC, WITHOUT_RANGES, is_float_model, with_static_ranges
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
 from hetsched.graph import Graph
+from hetsched.passes import PassReport
 from hetsched.placement import placement_of
-from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, SoCRef
+from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, RangesRef, SoCRef
 from hetsched.socs import SoC
 
 Objective = Literal["latency", "energy", "edp", "period"]
-PRECISIONS = ("auto", "float", "w8a8", "w8a16", "w4a16", "w4a8")
+PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8")
 Progress = Callable[[str], None]
 
 
@@ -36,6 +38,9 @@ class Planned:
     table: CostTable = field(repr=False)
     wall_s: float = 0.0
     path: Path | None = None
+    passes: tuple[PassReport, ...] = ()
+    ranges_path: Path | None = None
+    entry: int = 0
 
     def __repr__(self) -> str:
         p = self.plan.prediction
@@ -43,8 +48,8 @@ class Planned:
 
     @property
     def plan(self) -> Plan:
-        """The (only) plan of a single-shot model."""
-        return self.deployment.entries[0].plan
+        """The plan of one entry: the only one of a single-shot model."""
+        return self.deployment.entries[self.entry].plan
 
     @cached_property
     def placement(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -59,8 +64,8 @@ class Planned:
         """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
         path = Path(path)
         weights = dict.fromkeys(t.data.path for t in self.graph.tensors.values() if t.data is not None)
-        check_destination(path, (self.graph.source, *weights))
-        write_atomically(path, relocated(self.deployment, self.graph, path).to_json().encode())
+        check_destination(path, (self.graph.source, self.ranges_path, *weights))
+        write_atomically(path, relocated(self.deployment, self.graph, path, self.ranges_path).to_json().encode())
         return path
 
     def summary(self) -> dict[str, Any]:
@@ -88,16 +93,23 @@ class Planned:
         }
 
 
-def relocated(deployment: Deployment, graph: Graph, plan_path: Path) -> Deployment:
-    """The deployment with the model's path relative to where the plan file will be."""
-    if graph.source is None:
-        return deployment
+def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Path | None = None) -> Deployment:
+    """The deployment with the paths of the model and of its ranges relative to where the plan file will be."""
+    changes: dict[str, Any] = {}
+    if graph.source is not None:
+        changes["model"] = deployment.model.model_copy(update={"path": _relative(graph.source, plan_path, "model")})
+    if ranges is not None and deployment.ranges is not None:
+        changes["ranges"] = deployment.ranges.model_copy(update={"path": _relative(ranges, plan_path, "ranges")})
+    return deployment.model_copy(update=changes)
+
+
+def _relative(path: Path, plan_path: Path, what: str) -> str:
     import os
 
-    relative = Path(os.path.relpath(graph.source.resolve(), plan_path.resolve().parent)).as_posix()
+    relative = Path(os.path.relpath(path.resolve(), plan_path.resolve().parent)).as_posix()
     if relative != relative.encode("utf-8", "replace").decode():
-        raise OptionError(f"the path {relative!r} of the model is not UTF-8, so a plan file cannot name it: rename the model file")
-    return deployment.model_copy(update={"model": deployment.model.model_copy(update={"path": relative})})
+        raise OptionError(f"the path {relative!r} of the {what} is not UTF-8, so a plan file cannot name it: rename the {what} file")
+    return relative
 
 
 def plan(
@@ -109,12 +121,18 @@ def plan(
     runtime: str = "default",
     solver: str = "auto",
     dims: Mapping[str, int] | None = None,
+    ranges: str | Path | None = None,
     time_limit_s: float = 5.0,
     memory_limit_bytes: int | None = None,
     forced: Mapping[str, str] | None = None,
     forbidden: Mapping[str, str] | None = None,
     simulated: bool = True,
     progress: Progress | None = None,
+    prompt: int | None = None,
+    generate: int | None = None,
+    kv: str | None = None,
+    experts: str | Path | Sequence[Sequence[float]] | None = None,
+    sampling: str | None = None,
 ) -> Planned:
     """Decide where each operator runs.
 
@@ -122,10 +140,12 @@ def plan(
         model: a model file, or a graph from :func:`hetsched.load`.
         soc: a SoC id, a YAML file, ``host``, or a :class:`~hetsched.socs.SoC`.
         objective: what to minimise.
-        precision: ``auto`` keeps float models float and integer models integer; ``float``; or an integer precision.
+        precision: ``auto`` keeps float models float and integer models integer; ``float``; ``w8a8`` (static, running a float
+            model needs ``ranges``); ``w8a8-dynamic`` (CPU kernels quantize activations when they arrive).
         runtime: the vendor runtime whose operator support and overheads are assumed.
         solver: a solver's name; ``auto`` is never worse than any other; ``rules:FILE.yaml`` uses your own table.
         dims: symbolic dimensions, if ``model`` is a path.
+        ranges: for ``w8a8`` of a float model: a file of :func:`hetsched.calibrate_ranges`; None: the one beside the model.
         time_limit_s: budget of the solver in deterministic work (about seconds of one core), so that the plan does not
             depend on the machine's load; the wall clock stops it only at six times as long (``status: clock``).
         memory_limit_bytes: weights and activations may not exceed it.
@@ -133,26 +153,48 @@ def plan(
         forbidden: op name -> queue or processor kind that it must not use.
         simulated: also simulate one inference with bandwidth contention (and let ``auto`` rank by it).
         progress: called with a short line whenever a stage begins.
+        prompt: tokens of a prompt; with ``generate``, a language model is planned as prefill and decode
+            (:class:`hetsched.app.language.PlannedLanguage`).
+        generate: tokens of the answer.
+        kv: precision of its key-value caches (``int8``, ``int8/int4``).
+        experts: how often its experts are used: ``uniform``, a file or rows of probabilities.
+        sampling: how it chooses tokens: greedy, top_k or top_p.
 
     Raises:
         InputError: bad model, SoC or option.
         InfeasibleError: no placement satisfies the constraints.
     """
+    from hetsched.app.language import asked_of, plan_language, rewritten
     from hetsched.partition import Problem, baselines, build_plan, solve
-    from hetsched.runtime.support import supported
-    from hetsched_cost_models import build_table, parameter_version
+    from hetsched_cost_models import parameter_version
 
     if objective not in get_args(Objective):
         raise OptionError(f"no objective is called {objective!r}: use one of {', '.join(get_args(Objective))}")
     if precision not in PRECISIONS:
         raise OptionError(f"no precision is called {precision!r}: use one of {', '.join(PRECISIONS)}")
+    asked = asked_of(prompt, generate, kv, experts, sampling)
+    if asked is not None and asked.prompt:
+        if isinstance(model, Graph):
+            raise OptionError(f"the graph {model.name!r} is one phase: give the model file to plan a prompt and its answer")
+        if ranges is not None:
+            raise OptionError("a prompt and its answer are planned without --ranges: plan one phase with --dim tokens=N to use them")
+        options: dict[str, Any] = {
+            "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
+            "memory_limit_bytes": memory_limit_bytes, "forced": forced, "forbidden": forbidden, "simulated": simulated,
+            "progress": progress,
+        }  # fmt: skip
+        chip = soc if isinstance(soc, SoC) else find_soc(soc)
+        return plan_language(Path(model), chip, asked, dims or {}, lambda g: plan(g, chip, **options), memory_limit_bytes)
     say = progress or (lambda _: None)
     began = time.perf_counter()
     say("loading")
-    graph = model if isinstance(model, Graph) else load(model, dims)
+    passes: list[PassReport] = []
+    graph = model if isinstance(model, Graph) else load(model, dims, passes)
     chip = soc if isinstance(soc, SoC) else find_soc(soc)
+    graph, used = with_static_ranges(targeted(graph, chip, passes), precision, ranges, passes)
+    graph = rewritten(graph, asked)
     say("costing")
-    table = build_table(graph, chip, precision=precision, runtime=runtime, supported=supported)
+    table = cost_table(graph, chip, precision, runtime)
     problem = Problem(
         table=table,
         objective=objective,
@@ -171,6 +213,8 @@ def plan(
     evaluate = (lambda s: contended(s.order, s.alternative)) if simulated and objective == "latency" else None
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = build_plan(graph, problem, solution, baselines=baselines(problem))
+    if precision == STATIC and is_float_model(graph):
+        made = made.model_copy(update={"notes": (*made.notes, WITHOUT_RANGES)})
     if simulated:
         value = contended(*placement_of(made, table))  # a memory limit may have made it another placement
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
@@ -181,9 +225,12 @@ def plan(
         runtime=runtime,
         precision=precision,
         parameters=parameter_version(),
+        language=asked,
+        ranges=None if used is None else RangesRef(path=used.path.name, sha256=used.sha256),
         entries=(Entry(plan=made),),
     )
-    return Planned(deployment, graph, chip, table, time.perf_counter() - began)
+    wall_s = time.perf_counter() - began
+    return Planned(deployment, graph, chip, table, wall_s, passes=tuple(passes), ranges_path=None if used is None else used.path)
 
 
 def soc_ref(chip: SoC) -> SoCRef:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hetsched.app.language import PlannedLanguage
+from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.planning import Planned
 from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from hetsched.reports import ReportItem
     from hetsched.runtime import CheckReport
 
-Item: TypeAlias = str | Path | Planned | Simulated | Ran | Trace
+Item: TypeAlias = str | Path | Planned | Simulated | SimulatedLanguage | Ran | Trace
 
 
 def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Path:
@@ -35,7 +37,7 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
     """
     from hetsched.reports import ComparisonItem, PlanItem, render
 
-    given = [items] if isinstance(items, (str, Path, Planned, Simulated, Ran, Trace)) else list(items)
+    given = [items] if isinstance(items, (str, Path, Planned, Simulated, SimulatedLanguage, Ran, Trace)) else list(items)
     if not given:
         raise OptionError("a report needs at least one plan or trace")
     target = Path(path)
@@ -52,15 +54,15 @@ def _parts(item: Item) -> list[ReportItem]:
     from hetsched.reports import CheckItem, TraceItem
 
     if isinstance(item, Planned):
-        return [_plan_item(item)]
-    if isinstance(item, Simulated):
+        return _plan_items(item)
+    if isinstance(item, (Simulated, SimulatedLanguage)):
         return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C")]
     if isinstance(item, Ran):
         check: list[ReportItem] = [] if item.check is None else [CheckItem(_check_rows(item.check))]
         return [TraceItem(item.trace, f"measured on {item.planned.soc.name}"), *check]
     if isinstance(item, Trace):
         return [TraceItem(item, item.origin)]
-    return [_from_file(Path(item))]
+    return _from_file(Path(item))
 
 
 def _check_rows(check: CheckReport) -> list[dict[str, Any]]:
@@ -76,17 +78,29 @@ def _check_rows(check: CheckReport) -> list[dict[str, Any]]:
 def _plan_item(planned: Planned) -> ReportItem:
     from hetsched.reports import PlanItem
 
-    return PlanItem(planned.deployment, planned.graph, planned.soc)
+    return PlanItem(planned.deployment, planned.graph, planned.soc, passes=planned.passes)
 
 
-def _from_file(path: Path) -> ReportItem:
+def _plan_items(planned: Planned) -> list[ReportItem]:
+    """The plan, or each phase of a language model by itself, with its own graph."""
+    from hetsched.reports import PlanItem
+
+    if not isinstance(planned, PlannedLanguage):
+        return [_plan_item(planned)]
+    return [
+        PlanItem(p.deployment.alone(p.deployment.entries[p.entry]), p.graph, p.soc, passes=p.passes)
+        for p in planned.phases.values()
+    ]  # fmt: skip
+
+
+def _from_file(path: Path) -> list[ReportItem]:
     from hetsched.reports import TraceItem
 
     if not path.is_file():
         raise OptionError(f"there is no plan or trace {path}")
     if is_plan_file(path):
-        return _plan_item(read_plan(path))
+        return _plan_items(read_plan(path))
     from hetsched.trace import files
 
     trace = files.read(path)
-    return TraceItem(trace, f"{trace.origin}: {path.stem}")
+    return [TraceItem(trace, f"{trace.origin}: {path.stem}")]

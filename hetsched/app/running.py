@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.app.language import PlannedLanguage
 from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
+from hetsched.app.static_ranges import STATIC, is_float_model
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
 from hetsched.socs import SoC
@@ -90,7 +92,7 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
         if feeds[name].shape != want.shape or feeds[name].dtype != want.dtype.numpy:
             have = f"{feeds[name].dtype}{list(feeds[name].shape)}"
             raise OptionError(f"{path}: {name!r} is {have}, the plan needs {want.dtype.numpy}{list(want.shape)}")
-    return {k: np.ascontiguousarray(feeds[k]) for k in graph.inputs}
+    return {k: np.asarray(feeds[k], order="C") for k in graph.inputs}  # ascontiguousarray would make a scalar a list
 
 
 def _array_bytes(path: Path) -> dict[str, int]:
@@ -137,6 +139,13 @@ def run(
     if seed < 0:
         raise OptionError(f"--seed {seed} makes no sense: use a whole number of at least 0")
     planned = open_session(target, soc, **plan_options)
+    if isinstance(planned, PlannedLanguage):
+        raise OptionError(
+            f"the plan of {planned.graph.name!r} is a prompt and its answer, and generating text does not run yet: plan one phase, "
+            "with --dim tokens=N or --dim past=N, and run that"
+        )
+    if delegate != "null":
+        _refuse_without_ranges(planned)
     if inputs is None:
         feeds, described = make_inputs(planned.graph, seed), f"seeded noise (seed {seed})"
     elif isinstance(inputs, (str, Path)):
@@ -152,3 +161,13 @@ def run(
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
     return Ran(planned, result, report, described, delegate or "as planned")
+
+
+def _refuse_without_ranges(planned: Planned) -> None:
+    """Static integers need to know what they stand for."""
+    if planned.soc.id == "host" and planned.deployment.precision == STATIC and is_float_model(planned.graph):
+        name = planned.graph.name if planned.graph.source is None else planned.graph.source.name
+        raise OptionError(
+            f"{name} is a float model without ranges, so it cannot run in {STATIC}: make them with 'hetsched calibrate-ranges {name}"
+            " INPUTS.npz' and plan again, or use --precision w8a8-dynamic"
+        )

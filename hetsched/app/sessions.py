@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import hetsched
-from hetsched.app.inputs import load
+from hetsched.app.inputs import cost_table, load, targeted
 from hetsched.app.inputs import soc as find_soc
+from hetsched.app.language import joined, rewritten
 from hetsched.app.planning import Planned, plan
-from hetsched.errors import ModelError, PlanError
+from hetsched.app.static_ranges import ranges_of_plan
+from hetsched.errors import ModelError, OptionError, PlanError
 from hetsched.graph import Graph
+from hetsched.passes import PassReport
 from hetsched.plan_rules import check_graph
 from hetsched.plans import OPERATOR_SET, Deployment
 from hetsched.socs import SoC
@@ -51,16 +54,31 @@ def read_plan(path: Path) -> Planned:
     Raises:
         PlanError: malformed, or the model or the SoC has changed since.
     """
-    from hetsched.runtime.support import supported
-    from hetsched_cost_models import build_table
-
     deployment = Deployment.from_file(path)
     _check_versions(deployment, path)
-    graph = _model_of(deployment, path)
-    check_graph(deployment.entries[0].plan, graph)
     chip = _soc_of(deployment, path)
-    table = build_table(graph, chip, precision=deployment.precision, runtime=deployment.runtime, supported=supported)
-    return Planned(deployment, graph, chip, table, 0.0, path)
+    phases = [_entry(deployment, k, chip, path) for k in range(len(deployment.entries))]
+    if len(phases) == 1:
+        return phases[0]
+    names = [e.phase for e in deployment.entries]
+    if names != ["prefill", "decode"]:
+        raise PlanError(f"{path} has the phases {', '.join(names)} and not prefill and decode: make the plan again")
+    return joined(deployment, *phases)
+
+
+def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned:
+    """One entry of a plan file with its graph and its cost table."""
+    passes: list[PassReport] = []
+    entry = deployment.entries[index]
+    graph = targeted(_model_of(deployment, entry.dims or deployment.model.dims, path, passes), chip, passes)
+    graph, ranges = ranges_of_plan(graph, deployment, path, passes)
+    try:
+        graph = rewritten(graph, deployment.language)
+    except OptionError as e:
+        raise PlanError(f"the plan {path} does not fit its model: {e}") from e
+    check_graph(entry.plan, graph)
+    table = cost_table(graph, chip, deployment.precision, deployment.runtime)
+    return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)
 
 
 def _check_versions(deployment: Deployment, path: Path) -> None:
@@ -80,13 +98,12 @@ def _check_versions(deployment: Deployment, path: Path) -> None:
         raise PlanError(f"{path} was priced with other cost parameters ({deployment.parameters!r}): make the plan again")
 
 
-def _model_of(deployment: Deployment, path: Path) -> Graph:
+def _model_of(deployment: Deployment, dims: Mapping[str, int], path: Path, passes: list[PassReport]) -> Graph:
     where = path.parent / deployment.model.path
     if not where.is_file():
         raise PlanError(f"the model of {path} is not at {where}: keep plan and model together, or make the plan again")
-    dims: Mapping[str, int] = deployment.model.dims
     try:
-        graph = load(where, dims)
+        graph = load(where, dims, passes)
     except ModelError as e:
         raise PlanError(f"the model of {path} cannot be loaded: {e}") from e
     if graph.sha256 != deployment.model.sha256:

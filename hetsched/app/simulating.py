@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetsched.app.language import PlannedLanguage
+from hetsched.app.language_simulating import SimulatedLanguage, simulate_language
 from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError
@@ -70,7 +72,7 @@ def simulate(
     contention: bool = True,
     progress: Callable[[float], None] | None = None,
     **plan_options: Any,
-) -> Simulated:
+) -> Simulated | SimulatedLanguage:
     """Simulate a plan (or plan a model first).
 
     Args:
@@ -96,6 +98,13 @@ def simulate(
     if policy != "static":
         raise OptionError(f"no policy is called {policy!r}: use static")
     planned = open_session(target, soc, **plan_options)
+    if isinstance(planned, PlannedLanguage):
+        if duration_s is not None or period_s is not None:
+            raise OptionError(
+                f"the plan of {planned.graph.name!r} is a prompt and its answer, which are simulated once: leave --duration and --period "
+                "out, or plan one phase with --dim past=N"
+            )
+        return simulate_language(planned, ambient_c, contention, progress)
     order, alternative = planned.placement
     outcome = run_simulation(
         planned.table, planned.soc, order, alternative,

@@ -20,11 +20,22 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
 Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (see 'hetsched socs'), a YAML file, or 'host'.")]
 Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
-Precision = Annotated[str, typer.Option(help="auto | float | w8a8 | w8a16 | w4a16 | w4a8")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="auto: float models in float, quantized ones in their own integers. float: everything. w8a8: 8-bit integers; a float"
+        " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
+        " w8a16, w4a16, w4a8: not yet."
+    ),
+]
+Ranges = Annotated[
+    Path | None, typer.Option("--ranges", metavar="FILE", help="Activation ranges for w8a8. Default: MODEL.ranges.json, if there is one.")
+]
 Runtime = Annotated[str, typer.Option(help="Vendor runtime whose support is assumed: default | qnn | litert | ort | coreml")]
 Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | rules[:FILE] | vendor | single:QUEUE")]
 Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]
+Phase = Annotated[str | None, typer.Option(help="Of a plan with a prompt: prefill | decode (default).")]
 Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace: .pftrace (Perfetto) or .parquet.")]
 
 
@@ -50,6 +61,7 @@ def plan(
     soc: Soc = "host",
     objective: Objective = "latency",
     precision: Precision = "auto",
+    ranges: Ranges = None,
     runtime: Runtime = "default",
     solver: Solver = "auto",
     dim: Dim = [],  # noqa: B006
@@ -58,6 +70,11 @@ def plan(
     force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op. Repeatable.")] = [],  # noqa: B006
     forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op off a queue. Repeatable.")] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Plan file; a folder if there are several models.")] = None,
+    prompt: Annotated[int | None, typer.Option(metavar="N", help="Language models: plan the prefill of a prompt of N tokens ...")] = None,
+    generate: Annotated[int | None, typer.Option(metavar="N", help="... and the N tokens of its answer.")] = None,
+    kv: Annotated[str | None, typer.Option(metavar="K/V", help="Key-value caches: fp16 | int8 | fp8, values also int4[:GROUP].")] = None,
+    experts: Annotated[str | None, typer.Option(metavar="FILE", help="How often experts are used: uniform, or a file.")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show what the passes made of the model.")] = False,
     as_json: Json = False,
 ) -> None:
     """Decide where each operator of a model runs on a SoC."""
@@ -65,13 +82,16 @@ def plan(
 
     results = planning.plan_all(
         models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
-        runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force, forbid=forbid,
+        ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
+        forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
     else:
         for planned in results:
-            show.plan(planned)
+            planning.show_plan(planned)
+            if verbose:
+                show.passes(planned.passes)
 
 
 @app.command()
@@ -97,7 +117,7 @@ def simulate(
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
     else:
-        show.simulation(result, trace)
+        simulating.show_simulation(result, trace)
 
 
 @app.command()
@@ -105,11 +125,12 @@ def run(
     target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL")],
     soc: Soc = None,
     inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime or another reference.")] = False,
     repeat: Annotated[int, typer.Option(help="Number of inferences.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
     delegate: Annotated[str | None, typer.Option(help="null: run any plan without computing.")] = None,
     precision: Precision = "auto",
+    ranges: Ranges = None,
     dim: Dim = [],  # noqa: B006
     trace: Trace = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="Y.npz", help="Write the outputs.")] = None,
@@ -119,8 +140,8 @@ def run(
     from hetsched.cli import running, show
 
     result = running.run_one(
-        target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, precision=precision, dim=dim,
-        trace=trace, output=output, quiet=as_json,
+        target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, precision=precision, ranges=ranges,
+        dim=dim, trace=trace, output=output, quiet=as_json,
     )  # fmt: skip
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
@@ -151,13 +172,14 @@ def report(
 def explain(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN")],
     op: Annotated[str, typer.Argument(metavar="OP", help="An op, or any of the model's own nodes.")],
+    phase: Phase = None,
     as_json: Json = False,
 ) -> None:
     """Say why an operator is where it is and what each alternative would have cost."""
     from hetsched.app.explaining import explain as explain_op
     from hetsched.cli import show
 
-    found = explain_op(plan_file, op)
+    found = explain_op(plan_file, op, phase)
     if as_json:
         show.json(show.explanation_dict(found))
     else:
@@ -168,6 +190,7 @@ def explain(
 def diff(
     a: Annotated[Path, typer.Argument(metavar="PLAN")],
     b: Annotated[Path, typer.Argument(metavar="PLAN")],
+    phase: Phase = None,
     as_json: Json = False,
 ) -> None:
     """Say what changed between two plans of a model."""
@@ -176,7 +199,7 @@ def diff(
     from hetsched.app.explaining import diff as diff_plans
     from hetsched.cli import show
 
-    found = diff_plans(a, b)
+    found = diff_plans(a, b, phase)
     if as_json:
         show.json(asdict(found))
     else:
@@ -193,6 +216,31 @@ def calibrate(as_json: Json = False) -> None:
         show.json(measured)
     else:
         show.measurement(measured)
+
+
+@app.command("calibrate-ranges")
+def calibrate_ranges(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A float model file.")],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUTS.npz...", help="Arrays by input name, with a leading axis of samples.")],
+    method: Annotated[str, typer.Option(help="minmax | percentile | mse (least error in 8 bits)")] = "minmax",
+    percentile: Annotated[float, typer.Option(help="Share of the values that --method percentile keeps, in percent.")] = 99.99,
+    granularity: Annotated[str, typer.Option(help="tensor | channel (for reports: integer kernels need tensor)")] = "tensor",
+    symmetric: Annotated[bool, typer.Option("--symmetric", help="As far below 0 as above: signed integers.")] = False,
+    dim: Dim = [],  # noqa: B006
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Default: MODEL.ranges.json, where plan and run look.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the range of every activation, for --precision w8a8 on a float model."""
+    from hetsched.cli import calibrating, show
+
+    found = calibrating.calibrate_one(
+        model, inputs, method=method, percentile=percentile, granularity=granularity, symmetric=symmetric, dim=dim, output=output,
+        quiet=as_json,
+    )  # fmt: skip
+    if as_json:
+        show.json(found.summary())
+    else:
+        calibrating.show_ranges(found)
 
 
 @app.command()

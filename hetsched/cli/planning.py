@@ -22,6 +22,7 @@ def plan_all(
     soc: str,
     objective: str,
     precision: str,
+    ranges: Path | None,
     runtime: str,
     solver: str,
     dim: Sequence[str],
@@ -29,6 +30,10 @@ def plan_all(
     memory_limit: str | None,
     force: Sequence[str],
     forbid: Sequence[str],
+    prompt: int | None,
+    generate: int | None,
+    kv: str | None,
+    experts: str | None,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
@@ -36,20 +41,31 @@ def plan_all(
     targets = destinations(models, output)
     for target in targets:
         if target is not None:
-            check_destination(target, (*models, soc, solver.partition(":")[2]))
+            check_destination(target, (*models, soc, ranges, experts, solver.partition(":")[2]))
     results = []
     for model, target in zip(models, targets, strict=True):
         with progress(model.name, quiet) as bar:
             planned = plan_one(
-                model, soc, objective=objective, precision=precision, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
+                model, soc, objective=objective, precision=precision, ranges=ranges, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
-                forced=forced, forbidden=forbidden, progress=bar.stage,
+                forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
             )  # fmt: skip
         if target is not None:
             planned.save(target)
             planned = replace(planned, path=target)
         results.append(planned)
     return results
+
+
+def show_plan(planned: Planned) -> None:
+    """Print a plan, or the two phases of a language model."""
+    from hetsched.app.language import PlannedLanguage
+    from hetsched.cli import show, show_language
+
+    if isinstance(planned, PlannedLanguage):
+        show_language.plan(planned)
+    else:
+        show.plan(planned)
 
 
 def destinations(models: Sequence[Path], output: Path | None) -> list[Path | None]:
@@ -60,7 +76,7 @@ def destinations(models: Sequence[Path], output: Path | None) -> list[Path | Non
         return [output]
     if output.exists() and not output.is_dir():
         raise OptionError(f"-o {output} must be a folder when several models are planned")
-    names = [f"{m.stem}.plan.json" for m in models]
+    names = [f"{m.name if m.is_dir() else m.stem}.plan.json" for m in models]
     if len(set(names)) != len(names):
         raise OptionError("two models have the same file name: plan them one at a time with -o")
     try:

@@ -22,20 +22,21 @@ def run_one(
     seed: int,
     delegate: str | None,
     precision: str,
+    ranges: Path | None,
     dim: Sequence[str],
     trace: Path | None,
     output: Path | None,
     quiet: bool,
 ) -> Ran:
     """Run a plan file, or plan a model first."""
-    traces.check_name(trace, (target, soc, inputs))
+    traces.check_name(trace, (target, soc, inputs, ranges))
     if output is not None:
-        check_destination(output, (target, soc, inputs, trace))
+        check_destination(output, (target, soc, inputs, ranges, trace))
     with progress("running", quiet) as bar:
         bar.stage("planning and compiling")
         result = run(
             target, soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate,
-            **plan_options(target, precision, dim),
+            **plan_options(target, precision, dim, ranges),
         )  # fmt: skip
     traces.write(result.trace, trace)
     if output is not None:

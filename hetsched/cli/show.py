@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hetsched.app.running import Ran
     from hetsched.app.simulating import Simulated
     from hetsched.partition import Explanation, PlanDiff
+    from hetsched.passes import PassReport
     from hetsched.plans import Plan
 
 console = Console(highlight=False, soft_wrap=False)
@@ -97,6 +98,12 @@ def plan(planned: Planned) -> None:
         line(f"plan: {planned.path}")
 
 
+def passes(reports: Sequence[PassReport]) -> None:
+    """What each pass changed (those that changed nothing are left out): operators before and after, and those that it made."""
+    found = [[r.name, str(r.before), str(r.after), ", ".join(f"{n} {kind}" for kind, n in r.made.items())] for r in reports if r.changed]
+    table("passes", ["pass", "ops before", "after", "made"], found, numeric=(1, 2), whole=0)
+
+
 def proof(plan: Plan) -> str:
     """What the bound proves, in words. The gap is a share of the plan's own figure."""
     if plan.gap < 1e-9:
@@ -146,7 +153,7 @@ def ran(result: Ran, trace: Path | None) -> None:
         line(f"  predicted {seconds(s['predicted_ms'] / 1e3)} (80 % of cases {seconds(low / 1e3)} to {seconds(high / 1e3)}){outside}")
     if result.check is not None:
         verdict = "passed" if result.check.passed else "FAILED"
-        line(f"  check against ONNX Runtime {verdict}: {result.check.sentence()}")
+        line(f"  check against {result.check.oracle} {verdict}: {result.check.sentence()}")
         for c in result.check.checks:
             if c.is_output:
                 d = c.difference
@@ -188,7 +195,7 @@ def measurement(measured: Mapping[str, Any]) -> None:
 def soc_details(socs: Sequence[Mapping[str, Any]]) -> None:
     """Every figure of some SoCs with its origin."""
     for soc in socs:
-        found = [[path, f"{fig['value']:g}", fig["source"] or f"estimated: {fig['estimated']}"] for path, fig in _figures(soc, "")]
+        found = [[path, _value(fig["value"]), fig["source"] or f"estimated: {fig['estimated']}"] for path, fig in _figures(soc, "")]
         table(str(soc["name"]), ["figure", "value", "where from"], found, numeric=(1,))
 
 
@@ -201,6 +208,13 @@ def _figures(node: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
         named = [v.get("name", i) if isinstance(v, Mapping) else i for i, v in enumerate(node)]
         return [f for n, v in zip(named, node, strict=True) for f in _figures(v, f"{path}.{n}")]
     return []
+
+
+def _value(value: Any) -> str:
+    """A figure's number, or a processor's fusions."""
+    if not isinstance(value, (list, tuple)):
+        return f"{value:g}"
+    return ", ".join(e if isinstance(e, str) else " ".join(f"{k} ({', '.join(v)})" for k, v in e.items()) for e in value)
 
 
 def _plain(value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.sessions import is_plan_file
 from hetsched.app.simulating import Simulated, simulate
 from hetsched.cli import options, traces
@@ -24,7 +25,7 @@ def simulate_one(
     dim: Sequence[str],
     trace: Path | None,
     quiet: bool,
-) -> Simulated:
+) -> Simulated | SimulatedLanguage:
     """Simulate a plan file, or plan a model first."""
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
@@ -36,12 +37,22 @@ def simulate_one(
     return result
 
 
-def plan_options(target: Path, precision: str, dim: Sequence[str]) -> dict[str, Any]:
+def show_simulation(result: Simulated | SimulatedLanguage, trace: Path | None) -> None:
+    """Print how it went."""
+    from hetsched.cli import show, show_language
+
+    if isinstance(result, SimulatedLanguage):
+        show_language.simulation(result, trace)
+    else:
+        show.simulation(result, trace)
+
+
+def plan_options(target: Path, precision: str, dim: Sequence[str], ranges: Path | None = None) -> dict[str, Any]:
     """Options that only a model (not a plan file) takes."""
     from hetsched.errors import OptionError
 
     if is_plan_file(target):
-        if dim or precision != "auto":
-            raise OptionError(f"{target} is already a plan: --dim and --precision belong to 'hetsched plan'")
+        if dim or precision != "auto" or ranges is not None:
+            raise OptionError(f"{target} is already a plan: --dim, --precision and --ranges belong to 'hetsched plan'")
         return {}
-    return {"dims": options.dims(dim), "precision": precision}
+    return {"dims": options.dims(dim), "precision": precision, "ranges": ranges}

@@ -1,5 +1,5 @@
 """Reading model files into graphs. A format is recognised by content, never by the file's name."""
 
-from hetsched.frontends.registry import GROUP, Frontend, load
+from hetsched.frontends.registry import GROUP, Frontend, format_of, load, phase_dims
 
-__all__ = ["GROUP", "Frontend", "load"]
+__all__ = ["GROUP", "Frontend", "format_of", "load", "phase_dims"]

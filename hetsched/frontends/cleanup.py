@@ -33,7 +33,7 @@ def without_no_ops(ops: Sequence[Op], tensors: Mapping[str, Tensor], inputs: Seq
     new: dict[str, str] = {}
     kept: list[Op] = []
     for op in ops:
-        op = replace(op, inputs=tuple(_resolve(i, new) for i in op.inputs))
+        op = _renamed(op, new)
         if not _does_nothing(op, tensors):
             kept.append(op)
             continue
@@ -43,10 +43,9 @@ def without_no_ops(ops: Sequence[Op], tensors: Mapping[str, Tensor], inputs: Seq
         elif source not in fixed:
             new[source] = target
             fixed.add(source)
-            kept = [_renamed(k, source, target) for k in kept]
         else:
             kept.append(op)
-    return [replace(op, inputs=tuple(_resolve(i, new) for i in op.inputs)) for op in kept]
+    return [_renamed(op, new) for op in kept]
 
 
 def _resolve(name: str, new: Mapping[str, str]) -> str:
@@ -55,11 +54,12 @@ def _resolve(name: str, new: Mapping[str, str]) -> str:
     return name
 
 
-def _renamed(op: Op, old: str, new: str) -> Op:
-    if old not in op.inputs and old not in op.outputs:
-        return op
-    swap = {old: new}
-    return replace(op, inputs=tuple(swap.get(i, i) for i in op.inputs), outputs=tuple(swap.get(o, o) for o in op.outputs))
+def _renamed(op: Op, new: Mapping[str, str]) -> Op:
+    """``op`` and its body with tensors by their new names."""
+    body = tuple(_renamed(part, new) for part in op.body)
+    inputs, outputs = (tuple(_resolve(n, new) for n in names) for names in (op.inputs, op.outputs))
+    same = inputs == op.inputs and outputs == op.outputs and body == op.body
+    return op if same else replace(op, inputs=inputs, outputs=outputs, body=body)
 
 
 def _does_nothing(op: Op, tensors: Mapping[str, Tensor]) -> bool:

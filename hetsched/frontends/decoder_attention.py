@@ -101,6 +101,6 @@ def _attend(layer: Layer, q: str, k: str, v: str) -> str:
     if present:
         outputs += [Tensor(f"present.{layer.index}.{part}", state, layer.cache, Role.STATE) for part in ("key", "value")]
     written = b.emit_many("GroupQueryAttention", f"{layer.name}.attention", [q, k, v, *names], outputs, attrs)
-    for name in written[1:]:
-        b.output(name, Role.STATE)
+    for name, before in zip(written[1:], names, strict=False):
+        b.state(name, before)
     return written[0]

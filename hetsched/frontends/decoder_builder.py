@@ -26,6 +26,7 @@ class GraphBuilder:
         self.ops: list[Op] = []
         self.inputs: list[str] = []
         self.outputs: list[str] = []
+        self.states: dict[str, str] = {}
 
     def shape(self, tensor: str) -> Shape:
         """The shape of a tensor."""
@@ -98,9 +99,16 @@ class GraphBuilder:
         self.tensors[tensor] = replace(self.tensors[tensor], role=role)
         self.outputs.append(tensor)
 
+    def state(self, present: str, past: str) -> None:
+        """Make ``present`` an output that continues the input ``past`` (``""``: it begins here)."""
+        self.output(present, Role.STATE)
+        if past:
+            self.states[present] = past
+
     def graph(self, source: Path, sha256: str, dims: Mapping[str, int]) -> Graph:
         """The finished graph."""
-        return Graph(self.name, self.tensors, tuple(self.ops), tuple(self.inputs), tuple(self.outputs), source, sha256, dict(dims))
+        ends = tuple(self.inputs), tuple(self.outputs)
+        return Graph(self.name, self.tensors, tuple(self.ops), *ends, source, sha256, dict(dims), dict(self.states))
 
     def _new(self, tensor: Tensor) -> str:
         if tensor.name in self.tensors:

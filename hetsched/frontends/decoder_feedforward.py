@@ -58,17 +58,27 @@ def _experts(layer: Layer, x: str, experts: Experts) -> str:
         [Tensor(f"{layer.name}.router.share", chosen, DType.F32), Tensor(f"{layer.name}.router.expert", chosen, DType.I64)],
         {"num_experts": experts.count, "experts_per_token": experts.per_token, "normalize": int(experts.normalised)},
     )
-    weights = [w for part in _PARTS for w in _expert_weights(layer, part, experts, hidden)]
+    joined = _joined_weights(layer, experts, hidden)
+    weights = joined or [w for part in _PARTS for w in _expert_weights(layer, part, experts, hidden)]
     active = expected_active(experts, rows)
     stored = sum(w.nbytes for w in weights)
     attrs: dict[str, AttrValue] = {
         "num_experts": experts.count, "experts_per_token": experts.per_token, "activation": layer.architecture.activation,
-        "stacked": int(len(weights) == len(_PARTS)), "active_experts": active,
+        "stacked": int(len(weights) <= len(_PARTS)), "joined": int(bool(joined)), "active_experts": active,
         "active_weight_bytes": round(stored * active / experts.count),
     }  # fmt: skip
     inputs = [x, share, index, *(b.weight(w) for w in weights)]
     name = f"{layer.name}.experts"
     return b.emit_many("MoE", name, inputs, [Tensor(name, (rows, hidden), DType.F32)], attrs)[0]
+
+
+def _joined_weights(layer: Layer, experts: Experts, hidden: int) -> list[Tensor]:
+    """Gate and up of all experts as one tensor ``[experts, 2 · ffn, hidden]``, and down; none where they are apart."""
+    role = f"blk.{layer.index}.ffn_gate_up_exps.weight"
+    joined = layer.weights.find(role, experts.count, 2 * experts.ffn, hidden, expected=False)
+    if joined is None:
+        return []
+    return [joined, layer.weights.get(f"blk.{layer.index}.ffn_down_exps.weight", experts.count, hidden, experts.ffn)]
 
 
 def _expert_weights(layer: Layer, part: str, experts: Experts, hidden: int) -> list[Tensor]:

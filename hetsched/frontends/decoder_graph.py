@@ -111,19 +111,6 @@ def _shaped(b: GraphBuilder, name: str, x: str, phase: Phase, width: int) -> str
     return b.emit("Reshape", name, [x, wanted], shape)
 
 
-def kv_bytes_per_token(graph: Graph) -> int:
-    """Bytes that one more token adds to the caches of a graph: ``2 · layers · kv_heads · head_dim · bytes``.
-
-    Layers with a sliding window count as long as it is not full; a state space adds nothing.
-    """
-    bits = 0
-    for op in graph.ops:
-        if op.type == "GroupQueryAttention":
-            states = [graph.tensors[n] for n in op.outputs[1:]]
-            bits += sum(op.attr_int("kv_num_heads", 0) * op.attr_int("head_dim", 0) * t.dtype.bits for t in states)
-    return bits // 8
-
-
 def state_bytes(graph: Graph) -> int:
     """Bytes of the caches and states that a graph reads (its ``past``)."""
     return sum(graph.tensors[n].nbytes for n in graph.inputs if graph.tensors[n].role is Role.STATE)

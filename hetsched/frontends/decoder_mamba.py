@@ -49,5 +49,5 @@ def _stateful(layer: Layer, kind: str, name: str, inputs: list[str], state: str,
     after = Tensor(f"present.{layer.index}.{state}", shape, DType.F32, Role.STATE)
     outputs = [Tensor(name, b.shape(inputs[0]), DType.F32), after]
     y, written = b.emit_many(kind, name, [*inputs, before], outputs, {**attrs, "batch": layer.phase.batch})
-    b.output(written, Role.STATE)
+    b.state(written, before)
     return y

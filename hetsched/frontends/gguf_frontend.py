@@ -28,6 +28,10 @@ class GgufFrontend:
         phase = bind(dims, shapes, path.stem)
         return build(gguf_architecture(header), gguf_weights(header), phase, path.stem, path, header.sha256)
 
+    def phase(self, path: Path, tokens: int, past: int) -> dict[str, int]:
+        """The dims of ``tokens`` new tokens after ``past`` cached ones; see :func:`hetsched.frontends.phase_dims`."""
+        return {"tokens": tokens, "past": past, "logits": 1}
+
     def architecture(self, path: Path) -> Architecture:
         """The architecture of the model at ``path``."""
         return gguf_architecture(read_header(path))

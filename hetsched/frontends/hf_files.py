@@ -73,16 +73,38 @@ def _small(path: Path) -> bytes:
 
 
 def _headers(folder: Path) -> list[tuple[Path, Path]]:
-    """Files that hold headers, and those that hold the weights; empty where one is absent."""
+    """Files that hold headers, and those that hold the weights; empty where all are absent.
+
+    Raises:
+        ModelError: some of the files that an index names are absent, or one lies outside the folder.
+    """
     index = folder / _INDEX
+    if index.is_file() and not _is_inside(index, folder):
+        raise ModelError(f"the index {str(index)!r} is a link that leads outside the model's folder: this is refused")
     names = _shards(index) if index.is_file() else [_WHOLE]
-    found = []
+    found, absent = [], []
     for name in names:
         whole, alone = folder / name, folder / f"{name}.header"
-        if not whole.is_file() and not alone.is_file():
-            return []
-        found.append((whole if whole.is_file() else alone, whole))
+        header = whole if whole.is_file() else alone
+        if not header.is_file():
+            absent.append(name)
+            continue
+        if not _is_inside(header, folder):
+            raise ModelError(f"the file {str(header)!r} is a link that leads outside the model's folder: this is refused")
+        found.append((header, whole))
+    if found and absent:
+        raise ModelError(
+            f"the folder {str(folder)!r} lacks {len(absent)} of the {len(names)} files that its index names ({absent[0]!r}): "
+            "fetch them or their headers, or remove the others to plan from config.json alone"
+        )
     return found
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Whether a file, links followed, lies in the folder, or where the cache of Hugging Face's hub keeps it: ``../../blobs``."""
+    target, home = path.resolve(), folder.resolve()
+    blobs = home.parents[1] / "blobs" if home.parent.name == "snapshots" else home
+    return target.is_relative_to(home) or target.is_relative_to(blobs)
 
 
 def _shards(index: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends.decoder_architecture import Architecture
 from hetsched.frontends.decoder_fields import Fields
 from hetsched.frontends.decoder_graph import build
@@ -52,6 +52,18 @@ class HuggingFaceFrontend:
                 f"the model {folder.name!r} is of type {kind[:40]!r}, which is not supported; supported are {known}"
             )
         return _OTHERS[kind](folder, dims)
+
+    def phase(self, path: Path, tokens: int, past: int) -> dict[str, int]:
+        """The dims of ``tokens`` new tokens after ``past`` cached ones; see :func:`hetsched.frontends.phase_dims`.
+
+        Raises:
+            OptionError: the model is no decoder.
+        """
+        folder = read_folder(_config(path))
+        kind = folder.config.text("model_type", "")
+        if not _decoder(folder.config)[1] and kind != "whisper":
+            raise OptionError(f"the model {folder.name!r} of type {kind[:40]!r} generates no text: leave --prompt and --generate out")
+        return {"tokens": tokens, "past": past, "logits": 1}
 
     def architecture(self, path: Path) -> Architecture:
         """The architecture of the decoder at ``path``.

@@ -33,6 +33,8 @@ _EXPERT = {
     "mixtral": ("block_sparse_moe.experts", {"ffn_gate": "w1", "ffn_up": "w3", "ffn_down": "w2"}),
     "qwen3moe": ("mlp.experts", {"ffn_gate": "gate_proj", "ffn_up": "up_proj", "ffn_down": "down_proj"}),
 }
+#: All experts of a layer as one parameter, as newer checkpoints store them.
+_STACKED = {"ffn_gate_up_exps": "gate_up_proj", "ffn_down_exps": "down_proj"}
 _MAMBA = {
     "attn_norm": "norm", "ssm_in": "mixer.in_proj", "ssm_conv1d": "mixer.conv1d", "ssm_x": "mixer.x_proj", "ssm_dt": "mixer.dt_proj",
     "ssm_a": "mixer.A_log", "ssm_d": "mixer.D", "ssm_out": "mixer.out_proj",
@@ -56,8 +58,12 @@ def naming(family: str) -> Naming:
             lead = ("", "language_model.") if role == "output.weight" else _PREFIXES
             return tuple(p + t for p in lead for t in tails)
         layer, module, expert, kind = match.groups()
+        if module in _STACKED and family in _EXPERT:
+            folders = dict.fromkeys((_EXPERT[family][0], "mlp.experts"))
+            return tuple(f"{p}layers.{layer}.{f}.{_STACKED[module]}" for f in folders for p in _PREFIXES)
         path = _module(family, module, expert)
-        return tuple(f"{p}layers.{layer}{path}.{kind}" for p in _PREFIXES)
+        paths = dict.fromkeys((path, path.replace("block_sparse_moe", "mlp")))
+        return tuple(f"{p}layers.{layer}{q}.{kind}" for q in paths for p in _PREFIXES)
 
     return names
 

@@ -167,8 +167,8 @@ def _cached_attention(layers: Layers, base: str, x: str, s: _Sizes, phase: Phase
     outputs = [Tensor(f"{base}.attention", b.shape(q), DType.F32)]
     outputs += [Tensor(f"present.{i}.{part}", state, DType.F16, Role.STATE) for part in ("key", "value")]
     y, *written = b.emit_many("GroupQueryAttention", f"{base}.attention", [q, k, v, *past], outputs, attrs)
-    for name in written:
-        b.output(name, Role.STATE)
+    for name, before in zip(written, past, strict=True):
+        b.state(name, before)
     return layers.linear(roles[3], y, s.hidden)
 
 

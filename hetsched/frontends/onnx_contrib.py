@@ -1,63 +1,46 @@
-"""Operators of ONNX Runtime's ``com.microsoft`` domain.
+"""Operators of ONNX Runtime's ``com.microsoft`` domain, as its ContribOperators.md defines them.
 
-Those that are standard operators by another name are rewritten, of a few more the shapes are known, all others are
-refused by name.
+Those that are standard operators by another name are renamed, the others are written as standard operators or as composites
+of this project's vocabulary whose body says what they compute; what is in no table here is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hetsched.errors import UnsupportedModelError
-from hetsched.graph import DType, Op, Tensor
+from hetsched.frontends.onnx_contrib_attention import ATTENTION
+from hetsched.frontends.onnx_contrib_experts import EXPERTS
+from hetsched.frontends.onnx_contrib_grouped import GROUPED
+from hetsched.frontends.onnx_contrib_norms import NORMS
+from hetsched.frontends.onnx_contrib_products import PRODUCTS
+from hetsched.frontends.onnx_contrib_vision import VISION
+from hetsched.frontends.onnx_expansion import Expansion, Tracer
+from hetsched.graph import Op
 
 CONTRIB_DOMAIN = "com.microsoft"
+_RULES = {**ATTENTION, **EXPERTS, **GROUPED, **NORMS, **PRODUCTS, **VISION}
+#: Operators that ONNX Runtime's own optimiser writes in the standard domain, though ONNX does not have them.
+_OF_RUNTIME = frozenset({"SimplifiedLayerNormalization"})
 
 
 def standard_form(op: Op) -> Op:
     """The standard operator that does the same, where there is one; else ``op``."""
-    if op.domain != CONTRIB_DOMAIN:
-        return op
-    match op.type:
-        case "QuantizeLinear" | "DequantizeLinear":
-            return replace(op, domain="")
-        case "Gelu":
-            return replace(op, domain="", attrs={"approximate": "none"})
-        case "FastGelu" if len([i for i in op.inputs if i]) == 1:
-            return replace(op, domain="", type="Gelu", inputs=op.inputs[:1], attrs={"approximate": "tanh"})
+    if op.domain == CONTRIB_DOMAIN and op.type in {"QuantizeLinear", "DequantizeLinear"}:
+        return replace(op, domain="")
     return op
 
 
-def infer_contrib(op: Op, tensors: Mapping[str, Tensor]) -> list[Tensor]:
-    """The tensors that a ``com.microsoft`` operator writes.
+def expand_contrib(op: Op, trace: Tracer) -> bool:
+    """Hand the operators that ``op``, if it is of this domain, stands for to ``trace``; says whether it was.
 
     Raises:
-        UnsupportedModelError: its shapes are not known here.
+        UnsupportedModelError: the operator, or the form that this node has, is not handled.
     """
-    rule = _SHAPES.get(op.type)
+    if op.domain != CONTRIB_DOMAIN and not (op.type in _OF_RUNTIME and op.domain == ""):
+        return False
+    rule = _RULES.get(op.type)
     if rule is None:
         raise UnsupportedModelError(f"node {op.name!r} uses the operator {op.type!r} of domain {CONTRIB_DOMAIN!r}, which is not supported")
-    shape, dtype = rule(op, tensors)
-    return [Tensor(name, shape, dtype) for name in op.outputs[:1]]
-
-
-Rule = Callable[[Op, Mapping[str, Tensor]], tuple[tuple[int, ...], DType]]
-
-
-def _same(op: Op, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, ...], DType]:
-    x = tensors[op.inputs[0]]
-    return x.shape, x.dtype
-
-
-def _matmul_n_bits(op: Op, tensors: Mapping[str, Tensor]) -> tuple[tuple[int, ...], DType]:
-    x = tensors[op.inputs[0]]
-    return (*x.shape[:-1], op.attr_int("N", 1)), x.dtype
-
-
-_SHAPES: dict[str, Rule] = {
-    "QuickGelu": _same,
-    "BiasGelu": _same,
-    "FastGelu": _same,
-    "MatMulNBits": _matmul_n_bits,
-}
+    rule(Expansion(op, trace))
+    return True

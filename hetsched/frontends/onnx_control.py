@@ -1,39 +1,71 @@
-"""Control flow that can never be planned is refused before the user is asked for dims."""
+"""Control flow: what is known once the dims are bound is inlined or unrolled, the rest stays one operator.
+
+- ``If``: inlined where its condition is a constant.
+- ``Loop`` with a constant number of trips and a constant condition, and ``Scan``: unrolled if that stays small.
+- Everything else becomes one operator (:mod:`hetsched.frontends.onnx_opaque`) that runs on the CPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hetsched.errors import UnsupportedModelError
-from hetsched.frontends.onnx_order import reads
+from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.onnx_opaque import keep
+from hetsched.frontends.onnx_subgraphs import inlined, subgraph
+from hetsched.frontends.onnx_tensors import constant
+from hetsched.frontends.onnx_unroll import unroll
+from hetsched.graph import Op
 
 if TYPE_CHECKING:
     import onnx
 
-_SHAPE_ONLY = frozenset({"Shape", "Size"})
+    from hetsched.frontends.onnx_trace import Trace
+
+#: Subgraphs within subgraphs: real exports have up to five levels.
+MAX_NESTING = 12
 
 
-def refusal(kind: str, name: str) -> UnsupportedModelError:
-    """The error for a node of control flow."""
-    return UnsupportedModelError(
-        f"node {name!r} is a nested {kind}, and which of its operators run depends on the data, so it cannot be planned ahead: "
-        "export the model with the control flow unrolled or fixed"
-    )
-
-
-def refuse_data_dependent(nodes: Sequence[onnx.NodeProto], names: Sequence[str], order: Iterable[int], inputs: Iterable[str]) -> None:
-    """Refuse loops, and branches whose condition is computed from the values (not only the shapes) of inputs.
+def refuse_sequences(nodes: Sequence[onnx.NodeProto], names: Sequence[str]) -> None:
+    """Refuse what no binding of dims can help, before the user is asked for dims.
 
     Raises:
-        UnsupportedModelError: there is such a node; the message names it.
+        UnsupportedModelError: a node works on a sequence; the message names it.
     """
-    tainted = set(inputs)
-    for i in order:
-        node = nodes[i]
-        if node.op_type in {"Loop", "Scan", "SequenceMap"}:
-            raise refusal(node.op_type, names[i])
-        if node.op_type == "If" and node.input and node.input[0] in tainted:
-            raise refusal("If", names[i])
-        if node.op_type not in _SHAPE_ONLY and any(name in tainted for name in reads(node)):
-            tainted.update(node.output)
+    for node, name in zip(nodes, names, strict=True):
+        if node.op_type == "SequenceMap" and node.domain in {"", "ai.onnx"}:
+            raise UnsupportedModelError(
+                f"node {name!r} is a SequenceMap, and sequences cannot be planned: export the model with tensors of fixed number"
+            )
+
+
+def expand(trace: Trace, node: onnx.NodeProto, name: str) -> None:
+    """Add what an ``If``, ``Loop`` or ``Scan`` comes to.
+
+    Raises:
+        ModelError: it is damaged, nested too deeply, or never ends.
+        UnsupportedModelError: the shape of an output depends on the data; the message names the node.
+    """
+    if trace.depth >= MAX_NESTING:
+        raise ModelError(
+            f"node {name!r} ({node.op_type}) is nested {trace.depth + 1} levels deep in control flow, and at most {MAX_NESTING} are read: "
+            "export the model with flatter control flow"
+        )
+    if node.op_type == "If" and len(node.input) != 1:
+        raise ModelError(f"the If node {name!r} has {len(node.input)} inputs instead of one condition: the model file is damaged")
+    if node.op_type == "If" and trace.is_known(node.input[0]):
+        _branch(trace, node, name)
+    elif node.op_type == "If" or not unroll(trace, node, name):
+        keep(trace, node, name)
+
+
+def _branch(trace: Trace, node: onnx.NodeProto, name: str) -> None:
+    """Inline the branch of an ``If`` whose condition is known."""
+    key = "then_branch" if trace.truth(node.input[0], name) else "else_branch"
+    nodes, initializers, outputs = inlined(subgraph(node, name, key, 0, len(node.output)), name)
+    for proto, new in initializers:
+        trace.add_inner(constant(proto, new, trace.model), name)
+    trace.nested(nodes, f"{name}/")
+    for source, target in zip(outputs, node.output, strict=True):
+        if target:
+            trace.add_op(Op(f"{name}/{target}", "Identity", (source,), (target,), {}, "", (name,)))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
+from hetsched.frontends.onnx_states import is_past
 from hetsched.graph import MAX_RANK, Tensor
 from hetsched.graph import Role as TensorRole
 from hetsched.reference.element_types import element_type
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     import onnx
 
 _MAX_DIM = 1 << 31
+#: ONNX element type number -> numpy type, of inputs that may be bound to a value.
+_WHOLE: dict[int, Any] = {6: np.int32, 7: np.int64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,26 @@ def bind_inputs(
     return tensors, {d.name: values[d.name] for d in every if d.size is None}
 
 
+def bind_scalars(inputs: Sequence[onnx.ValueInfoProto], dims: Mapping[str, int]) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
+    """Whole-number inputs of one element that ``dims`` names: they become constants (``--dim sr=16000``).
+
+    Returns:
+        The value of each such input, and what is left of ``dims``.
+    """
+    free = {p.dim_param for i in inputs for p in i.type.tensor_type.shape.dim}
+    bound: dict[str, npt.NDArray[Any]] = {}
+    for info in inputs:
+        tensor = info.type.tensor_type
+        single = info.type.HasField("tensor_type") and tensor.HasField("shape") and all(d.dim_value == 1 for d in tensor.shape.dim)
+        if info.name not in dims or info.name in free or not single or tensor.elem_type not in _WHOLE:
+            continue
+        value, dtype = dims[info.name], _WHOLE[tensor.elem_type]
+        if isinstance(value, bool) or not isinstance(value, int) or not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            raise OptionError(f"the input {info.name!r} cannot be {value!r}: give a whole number that fits {np.dtype(dtype)}")
+        bound[info.name] = np.full((1,) * len(tensor.shape.dim), value, dtype)
+    return bound, {k: v for k, v in dims.items() if k not in bound}
+
+
 def _axes(info: onnx.ValueInfoProto, shapes: Mapping[str, Sequence[int]]) -> list[Dim]:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
@@ -97,7 +123,8 @@ def _given(every: Sequence[Dim], dims: Mapping[str, int], shapes: Mapping[str, S
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             has = "its free dims are " + ", ".join(known) if known else "it has no free dims"
             raise OptionError(f"the model {model!r} has no dim {key!r}{hint}: {has}")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < _MAX_DIM:
+        least = 0 if all(is_past(d.tensor) for d in hits if d.name == key or d.place == key) else 1  # a cache may be empty
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _MAX_DIM:
             raise OptionError(f"the dim {key!r} cannot be {value!r}: give a whole number of at least 1")
         for d in hits:
             if d.size is not None and d.size != value:

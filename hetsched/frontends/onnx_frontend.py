@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.cleanup import without_dead, without_no_ops
 from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN
-from hetsched.frontends.onnx_control import refuse_data_dependent
-from hetsched.frontends.onnx_dims import bind_inputs
+from hetsched.frontends.onnx_control import refuse_sequences
+from hetsched.frontends.onnx_declared import DeclaredShapes
+from hetsched.frontends.onnx_dims import bind_inputs, bind_scalars
+from hetsched.frontends.onnx_inlining import without_functions
 from hetsched.frontends.onnx_nodes import unique_names
 from hetsched.frontends.onnx_opsets import NEWEST, OLDEST
-from hetsched.frontends.onnx_order import topological
-from hetsched.frontends.onnx_tensors import ModelFile, constant
+from hetsched.frontends.onnx_sparse import sparse_constant
+from hetsched.frontends.onnx_states import phase_dims, state_pairs, with_state_roles
+from hetsched.frontends.onnx_tensors import ModelFile, constant, from_array
 from hetsched.frontends.onnx_trace import Trace
 from hetsched.frontends.onnx_wire import SELF, light_bytes, looks_like_model
 from hetsched.graph import Graph, Op, Role, Tensor
@@ -42,10 +45,20 @@ class OnnxFrontend:
         constants = _constants(graph, file)
         names = {t.name for t in constants}
         _refuse(graph, names)
-        inputs, bound = bind_inputs([i for i in graph.input if i.name not in names], dims, shapes, path.stem)
-        trace = Trace(file, opset, [*inputs, *constants])
+        scalars, dims = bind_scalars([i for i in graph.input if i.name not in names], dims)
+        infos = [i for i in graph.input if i.name not in names and i.name not in scalars]
+        inputs, bound = bind_inputs(infos, dims, shapes, path.stem)
+        trace = Trace(file, opset, [*inputs, *constants, *(from_array(n, v) for n, v in scalars.items())])
+        trace.declared = DeclaredShapes(((v.name, v) for v in (*graph.output, *graph.value_info)), bound)
         trace.run(graph.node)
+        bound |= {n: int(v.reshape(-1)[0]) for n, v in scalars.items()}
         return _graph(path, digest, trace, [t.name for t in inputs], [o.name for o in graph.output], bound)
+
+    def phase(self, path: Path, tokens: int, past: int) -> dict[str, int]:
+        """The free dims that make ``tokens`` new tokens after ``past`` cached ones; see :func:`hetsched.frontends.phase_dims`."""
+        graph = parse(path)[0].graph
+        constants = {t.name for t in graph.initializer}
+        return phase_dims([i for i in graph.input if i.name not in constants], tokens, past, path.stem)
 
 
 def parse(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -63,9 +76,7 @@ def parse(path: Path) -> tuple[onnx.ModelProto, str]:
     try:
         proto = onnx.ModelProto.FromString(light)
         if proto.functions:
-            from onnx import inliner
-
-            proto = inliner.inline_local_functions(proto)
+            proto = without_functions(proto)
     except (DecodeError, RuntimeError) as error:
         raise ModelError(f"cannot read the model {str(path)!r}: the file is damaged; fetch or export it again") from error
     if not proto.graph.node and not proto.graph.output:
@@ -83,7 +94,7 @@ def _texts(graph: onnx.GraphProto) -> Iterator[str]:
             yield a.name
             if a.HasField("g"):
                 yield from _texts(a.g)
-    for t in graph.initializer:
+    for t in (*graph.initializer, *(part for s in graph.sparse_initializer for part in (s.values, s.indices))):
         yield t.name
         yield from (text for e in t.external_data for text in (e.key, e.value))
     for info in (*graph.input, *graph.output):
@@ -111,8 +122,7 @@ def _refuse(graph: onnx.GraphProto, constants: set[str]) -> None:
     inputs = [i.name for i in graph.input if i.name not in constants]
     if len(set(inputs)) < len(inputs):
         raise ModelError(f"the graph {graph.name!r} has two inputs of one name: the model file is damaged")
-    names = unique_names(graph.node)
-    refuse_data_dependent(graph.node, names, topological(graph.node, names, constants | set(inputs)), inputs)
+    refuse_sequences(graph.node, unique_names(graph.node))
 
 
 def _with_external(digest: str, graph: onnx.GraphProto, path: Path) -> str:
@@ -126,14 +136,16 @@ def _with_external(digest: str, graph: onnx.GraphProto, path: Path) -> str:
 
 
 def _constants(graph: onnx.GraphProto, file: ModelFile) -> list[Tensor]:
-    if graph.sparse_initializer:
-        name = graph.sparse_initializer[0].values.name
-        raise UnsupportedModelError(f"the constant {name!r} is sparse, which is not supported: export the model with dense weights")
     out: dict[str, Tensor] = {}
     for proto in graph.initializer:
         if proto.name in out:
             raise ModelError(f"the model {str(file.path)!r} defines the constant {proto.name!r} twice: the file is damaged")
         out[proto.name] = constant(proto, proto.name, file)
+    for sparse in graph.sparse_initializer:
+        name = sparse.values.name
+        if name in out:
+            raise ModelError(f"the model {str(file.path)!r} defines the constant {name!r} twice: the file is damaged")
+        out[name] = sparse_constant(sparse, name, file)
     return list(out.values())
 
 
@@ -145,15 +157,23 @@ def _graph(path: Path, digest: str, trace: Trace, inputs: list[str], outputs: li
     tensors = trace.tensors
     ops: Sequence[Op] = without_dead(trace.ops, outputs)
     ops = without_dead(without_no_ops(ops, tensors, inputs, outputs), outputs)
-    used = dict.fromkeys([*inputs, *outputs, *(n for op in ops for n in (*op.inputs, *op.outputs) if n)])
-    kept = {n: _with_role(tensors[n], inputs, outputs) for n in tensors if n in used}
-    return Graph(path.stem, kept, tuple(_named(ops)), tuple(inputs), tuple(outputs), path, digest, dict(dims))
+    used = dict.fromkeys([*inputs, *outputs, *_named_by(ops)])
+    written = frozenset(outputs) - frozenset(inputs)
+    kept = {n: _with_role(tensors[n], written) for n in tensors if n in used}
+    states = state_pairs(kept, ops, inputs, outputs)
+    kept = with_state_roles(kept, states)
+    return Graph(path.stem, kept, tuple(_named(ops)), tuple(inputs), tuple(outputs), path, digest, dict(dims), states)
 
 
-def _with_role(tensor: Tensor, inputs: Sequence[str], outputs: Sequence[str]) -> Tensor:
-    if tensor.is_constant or tensor.name in inputs or tensor.name not in outputs:
-        return tensor
-    return replace(tensor, role=Role.OUTPUT)
+def _named_by(ops: Sequence[Op]) -> Iterator[str]:
+    """Every tensor that operators or their bodies name."""
+    for op in ops:
+        yield from (n for n in (*op.inputs, *op.outputs) if n)
+        yield from _named_by(op.body)
+
+
+def _with_role(tensor: Tensor, written: frozenset[str]) -> Tensor:
+    return tensor if tensor.is_constant or tensor.name not in written else replace(tensor, role=Role.OUTPUT)
 
 
 def _named(ops: Sequence[Op]) -> list[Op]:

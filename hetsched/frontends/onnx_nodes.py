@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetsched.errors import ModelError, UnsupportedModelError
-from hetsched.frontends.onnx_control import refusal
 from hetsched.frontends.onnx_tensors import ModelFile, constant
 from hetsched.graph import AttrValue, Op
 
 if TYPE_CHECKING:
     import onnx
-
-_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def unique_names(nodes: Sequence[onnx.NodeProto], taken: Iterable[str] = ()) -> list[str]:
@@ -45,11 +42,14 @@ def to_op(node: onnx.NodeProto, name: str, model: ModelFile) -> Op:
     Raises:
         UnsupportedModelError: it holds a subgraph, or an attribute that is not handled.
     """
-    if node.op_type in _CONTROL:
-        raise refusal(node.op_type, name)
     attrs = {a.name: _value(a, name, model) for a in node.attribute if not (a.ref_attr_name)}
     domain = "" if node.domain == "ai.onnx" else node.domain
     return Op(name, node.op_type, tuple(node.input), tuple(node.output), attrs, domain, (name,))
+
+
+def plain_attributes(node: onnx.NodeProto, name: str, model: ModelFile) -> dict[str, AttrValue]:
+    """The attributes of a node that are no subgraphs."""
+    return {a.name: _value(a, name, model) for a in node.attribute if not a.ref_attr_name and a.type != a.GRAPH}
 
 
 def _value(a: onnx.AttributeProto, node: str, model: ModelFile) -> AttrValue:

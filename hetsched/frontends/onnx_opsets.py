@@ -17,6 +17,8 @@ from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op, Tensor
 
 OLDEST, NEWEST, TARGET = 7, 25, 18
+#: The opset in which an operator came, or took its form of today, where contrib operators of older models are written with it.
+SINCE = {"Gelu": 20, "GroupNormalization": 21, "RMSNormalization": 23, "RotaryEmbedding": 23, "Attention": 23, "Swish": 24}
 
 
 class Scope(Protocol):

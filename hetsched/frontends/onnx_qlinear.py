@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN
 from hetsched.frontends.onnx_opsets import Scope
 from hetsched.graph import AttrValue, Op
 
+CONTRIB_DOMAIN = "com.microsoft"
 _UNARY = {
     "QLinearSigmoid": "Sigmoid",
     "QLinearLeakyRelu": "LeakyRelu",

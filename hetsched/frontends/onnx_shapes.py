@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetsched.errors import ModelError, UnsupportedModelError
-from hetsched.frontends.onnx_contrib import CONTRIB_DOMAIN, infer_contrib
+from hetsched.errors import ModelError, ShapeError, UnsupportedModelError
 from hetsched.frontends.onnx_nodes import to_node
+from hetsched.frontends.onnx_opsets import NEWEST, SINCE
 from hetsched.graph import DType, Op, Tensor
 from hetsched.reference.element_types import NUMBER_OF, element_type
 
@@ -27,11 +27,10 @@ def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
         UnsupportedModelError: the operator is unknown, or a shape depends on data.
         ModelError: the operator's inputs do not fit it.
     """
-    if op.domain == CONTRIB_DOMAIN:
-        return infer_contrib(op, tensors)
     plain = _plain(op, tensors)
     if plain is not None:
         return [plain]
+    opset = _opset(op, tensors, opset)
     schema = _schema(op, opset)
     if not schema.min_input <= len(op.inputs) <= schema.max_input or len(op.outputs) > schema.max_output:
         raise ModelError(
@@ -40,7 +39,7 @@ def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
     for i, name in enumerate(op.inputs[: schema.min_input]):
         if not name:
             raise ModelError(f"node {op.name!r} ({op.type}) leaves out its input {i}, which {op.type} needs")
-    return [_tensor(op, name, types) for types in [_infer(schema, op, tensors, opset)] for name in op.outputs if name]
+    return [_tensor(op, name, types, tensors) for types in [_infer(schema, op, tensors, opset)] for name in op.outputs if name]
 
 
 def _plain(op: Op, tensors: Mapping[str, Tensor]) -> Tensor | None:
@@ -55,8 +54,15 @@ def _plain(op: Op, tensors: Mapping[str, Tensor]) -> Tensor | None:
             return Tensor(op.outputs[0], np.broadcast_shapes(given[0].shape, given[1].shape), given[0].dtype)
         except ValueError as error:
             shapes = f"{list(given[0].shape)} and {list(given[1].shape)}"
-            raise ModelError(f"node {op.name!r} ({op.type}) has inputs of shapes {shapes}, which do not broadcast") from error
+            raise ShapeError(f"node {op.name!r} ({op.type}) has inputs of shapes {shapes}, which do not broadcast") from error
     return None
+
+
+def _opset(op: Op, tensors: Mapping[str, Tensor], opset: int) -> int:
+    """The opset that knows the operator, its attributes and its element types; the forms are those of the model's opset."""
+    if op.attr_int("block_size", 0) or any(tensors[i].is_packed for i in op.inputs if i):
+        return NEWEST
+    return max(opset, SINCE.get(op.type, 0))
 
 
 def _schema(op: Op, opset: int) -> Any:
@@ -84,10 +90,10 @@ def _infer(schema: Any, op: Op, tensors: Mapping[str, Tensor], opset: int) -> Ma
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, TypeError) as error:
         said = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         shapes = ", ".join(str(list(tensors[i].shape)) for i in op.inputs if i)
-        raise ModelError(f"node {op.name!r} ({op.type}) does not accept inputs of shapes {shapes}: {said}") from error
+        raise ShapeError(f"node {op.name!r} ({op.type}) does not accept inputs of shapes {shapes}: {said}") from error
 
 
-def _tensor(op: Op, name: str, types: Mapping[str, onnx.TypeProto]) -> Tensor:
+def _tensor(op: Op, name: str, types: Mapping[str, onnx.TypeProto], tensors: Mapping[str, Tensor]) -> Tensor:
     proto = types.get(name)
     kind = None if proto is None else proto.WhichOneof("value")
     if proto is None or kind is None:
@@ -101,6 +107,9 @@ def _tensor(op: Op, name: str, types: Mapping[str, onnx.TypeProto]) -> Tensor:
         raise UnsupportedModelError(
             f"the shape of {name!r}, written by node {op.name!r} ({op.type}), depends on the data: such models cannot be planned ahead"
         )
+    if any(d.dim_value < 0 for d in tensor.shape.dim):
+        shapes = ", ".join(str(list(tensors[i].shape)) for i in op.inputs if i)
+        raise ShapeError(f"node {op.name!r} ({op.type}) does not accept inputs of shapes {shapes}: they are too small for it")
     return Tensor(name, tuple(d.dim_value for d in tensor.shape.dim), element_type(tensor.elem_type, f"{name!r}"))
 
 

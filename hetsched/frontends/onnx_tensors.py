@@ -17,11 +17,12 @@ from hetsched.errors import ModelError
 from hetsched.frontends.onnx_wire import SELF
 from hetsched.graph import DType, Role, Tensor, WeightRef, dtype_of
 from hetsched.reference.element_types import element_type
+from hetsched.small_types import bfloat16_bytes
 
 if TYPE_CHECKING:
     import onnx
 
-_PACKED = frozenset({DType.BF16, DType.F8E4M3, DType.F8E5M2, DType.I4, DType.U4})
+_PACKED = frozenset(t for t in DType if t.value in {"bf16", "f4e2m1", "i4", "u4", "i2", "u2"} or t.value.startswith("f8"))
 
 
 class ModelFile:
@@ -67,8 +68,10 @@ def constant(proto: onnx.TensorProto, name: str, model: ModelFile) -> Tensor:
     return _with_data(empty, _external(proto, empty, model) if external else WeightRef(array=_array(proto, empty)))
 
 
-def from_array(name: str, array: npt.NDArray[Any]) -> Tensor:
-    """A constant that is already in memory."""
+def from_array(name: str, array: npt.NDArray[Any], dtype: DType | None = None) -> Tensor:
+    """A constant that is already in memory; ``dtype`` is its type where numpy has none (float32 values as bfloat16)."""
+    if dtype is DType.BF16:
+        return Tensor(name, array.shape, dtype, Role.WEIGHT, None, WeightRef(array=bfloat16_bytes(array)))
     return Tensor(name, array.shape, dtype_of(array), Role.WEIGHT, None, WeightRef(array=array))
 
 

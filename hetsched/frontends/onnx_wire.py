@@ -3,7 +3,7 @@
 An ONNX file is one protobuf message. Walking its wire format (https://protobuf.dev/programming-guides/encoding/) costs
 a few steps per node and never touches the weights, so a model of any size is parsed in megabytes: the raw data of each
 tensor over :data:`INLINE_BYTES` is left out and replaced by the range of this very file where it lies. Tensors stored
-as varints (``int32_data``, ``int64_data``) and those inside subgraphs stay in the copy.
+as varints (``int32_data``, ``int64_data``) stay in the copy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from hetsched.errors import ModelError
 INLINE_BYTES = 4096
 #: The parsed part of a model may not be larger than this.
 MAX_LIGHT_BYTES = 1 << 28
+#: Messages within messages; protobuf itself reads 100.
+_MAX_DEPTH = 100
 #: ``external_data`` location that stands for the model file itself.
 SELF = "\x01self"
 
@@ -36,10 +38,12 @@ class _Message:
 
 # Field numbers from onnx.proto3: TensorProto.float_data 4, raw_data 9, double_data 10; AttributeProto.t 5;
 # NodeProto.attribute 5; GraphProto.node 1, initializer 5; ModelProto.graph 7.
+# AttributeProto.g 6; GraphProto.sparse_initializer 15; SparseTensorProto.values 1, indices 2.
 _TENSOR = _Message({}, frozenset({4, 9, 10}))
 _ATTRIBUTE = _Message({5: _TENSOR})
 _NODE = _Message({5: _ATTRIBUTE})
-_GRAPH = _Message({1: _NODE, 5: _TENSOR})
+_GRAPH = _Message({1: _NODE, 5: _TENSOR, 15: _Message({1: _TENSOR, 2: _TENSOR})})
+_ATTRIBUTE.children[6] = _GRAPH
 _MODEL = _Message({7: _GRAPH})
 
 
@@ -124,8 +128,8 @@ def _reference(offset: int, length: int) -> bytes:
     return b"\x70\x01" + _entry("location", SELF) + _entry("offset", str(offset)) + _entry("length", str(length))
 
 
-def _lighten(data: memoryview, start: int, end: int, message: _Message) -> bytes:
-    if end - start <= INLINE_BYTES:
+def _lighten(data: memoryview, start: int, end: int, message: _Message, depth: int = 0) -> bytes:
+    if end - start <= INLINE_BYTES or depth > _MAX_DEPTH:
         return bytes(data[start:end])
     out: list[bytes | memoryview] = []
     copied = start
@@ -136,7 +140,7 @@ def _lighten(data: memoryview, start: int, end: int, message: _Message) -> bytes
             out += [data[copied:tag_at], _reference(at, stop - at)]
             copied = stop
         elif number in message.children:
-            part = _lighten(data, at, stop, message.children[number])
+            part = _lighten(data, at, stop, message.children[number], depth + 1)
             out += [data[copied:tag_at], _encode(number << 3 | _LENGTH), _encode(len(part)), part]
             copied = stop
     out.append(data[copied:end])

@@ -6,18 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from hetsched.errors import ModelError
+from hetsched.errors import ModelError, OptionError
 from hetsched.graph import Graph
 
 #: Entry-point group of readers: each entry loads to a class or function that returns a :class:`Frontend`.
 GROUP = "hetsched.frontends"
 _HEAD_BYTES = 4096
+#: What a model that is a folder is recognised by: Hugging Face, Core ML.
+_FOLDER_FILES = ("config.json", "Manifest.json")
+_KNOWN = "ONNX, TFLite, GGUF, Core ML, torch.export, Hugging Face folder"
 #: Readers that come with this package, in the order in which they are asked: entry-point name -> module and class.
 _BUILT_IN = {
+    "coreml": ("coreml_frontend", "CoremlFrontend"),  # before ONNX, whose files begin with the same field
     "onnx": ("onnx_frontend", "OnnxFrontend"),
     "gguf": ("gguf_frontend", "GgufFrontend"),
     "huggingface": ("hf_frontend", "HuggingFaceFrontend"),
     "tflite": ("tflite_frontend", "TfliteFrontend"),
+    "torch": ("torch_frontend", "TorchExportFrontend"),
 }
 
 
@@ -53,7 +58,7 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
     """Read a model file.
 
     Args:
-        path: the model file, or a folder with a ``config.json``.
+        path: the model file, or a folder with a ``config.json`` or ``Manifest.json`` (a Core ML package).
         dims: values of symbolic dims, by name or as ``<input>.<axis>`` (``--dim NAME=N``).
         shapes: whole shapes of inputs, by input name; for inputs whose rank the file leaves open.
 
@@ -65,17 +70,47 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
         UnsupportedModelError: it is valid and uses something that is not handled; the message names the node.
         OptionError: ``dims`` or ``shapes`` name something that the model does not have.
     """
-    path = Path(path)
+    file, frontend = _reader(Path(path))
+    return frontend.load(file, dict(dims or {}), dict(shapes or {}))
+
+
+def phase_dims(path: Path | str, tokens: int, past: int) -> dict[str, int]:
+    """The dims that make of a language model the phase of ``tokens`` new tokens after ``past`` cached ones.
+
+    Readers that know such phases have a method ``phase(path, tokens, past)``.
+
+    Raises:
+        ModelError: there is no such file, or its format is unknown.
+        OptionError: the model has no such phases, or its shapes are fixed.
+    """
+    file, frontend = _reader(Path(path))
+    phase = getattr(frontend, "phase", None)
+    if phase is None:
+        raise OptionError(f"{frontend.name} models have no prompt: leave --prompt and --generate out of planning {file.name!r}")
+    return dict(phase(file, tokens, past))
+
+
+def format_of(path: Path | str) -> str:
+    """The name of the reader that would load a model file (``onnx``, ``tflite``, …).
+
+    Raises:
+        ModelError: there is no such file, or its format is unknown.
+    """
+    return _reader(Path(path))[1].name
+
+
+def _reader(path: Path) -> tuple[Path, Frontend]:
+    """The file to read (of a folder its ``config.json`` or ``Manifest.json``) and its reader."""
     if path.is_dir():
-        path = path / "config.json"
+        path = path / next((n for n in _FOLDER_FILES if (path / n).is_file()), _FOLDER_FILES[0])
     if not path.is_file():
         raise ModelError(f"there is no model file {str(path)!r}")
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     for frontend in _frontends():
         if frontend.recognises(head):
-            return frontend.load(path, dict(dims or {}), dict(shapes or {}))
-    raise ModelError(f"{str(path)!r} is not a model of a known format (ONNX, TFLite, GGUF, Hugging Face folder){_guess(head)}")
+            return path, frontend
+    raise ModelError(f"{str(path)!r} is not a model of a known format ({_KNOWN}){_guess(head)}")
 
 
 def _guess(head: bytes) -> str:

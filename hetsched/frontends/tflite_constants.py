@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.sparse import reference
 from hetsched.frontends.tflite_model import Stored
+from hetsched.frontends.tflite_sparse import Sparsity, decoded
 from hetsched.graph import DType, Quantization, Role, Tensor, WeightRef
 
 #: Constants up to this size are arrays in memory: shapes, axes, scales.
@@ -38,13 +40,11 @@ class WeightFile:
 
         Raises:
             ModelError: its bytes are fewer than its shape needs.
-            UnsupportedModelError: it is sparse.
+            UnsupportedModelError: it is sparse and of a type that numpy does not have.
         """
         assert stored.data is not None
-        if stored.is_sparse:
-            raise UnsupportedModelError(
-                f"the constant {stored.name!r} is stored sparsely, which is not supported: convert the model without sparsity"
-            )
+        if stored.sparsity is not None:
+            return self._sparse(stored, stored.sparsity, *stored.data)
         offset, length = stored.data
         tensor = Tensor(stored.name, stored.shape, stored.element_type(), Role.WEIGHT, None, WeightRef(self.path, offset, length))
         if length < tensor.nbytes:
@@ -56,12 +56,24 @@ class WeightFile:
             return tensor
         return replace(tensor, data=WeightRef(array=self._array(tensor).copy()))
 
+    def _sparse(self, stored: Stored, form: Sparsity, offset: int, length: int) -> Tensor:
+        """A sparse constant: dense when it is read, as large as it is stored when it is planned."""
+        dtype = stored.element_type()
+
+        def decode() -> npt.NDArray[Any]:
+            width = dtype.numpy.itemsize
+            values = np.frombuffer(self._mapped, dtype.numpy, length // width, offset)
+            return decoded(form, stored.name, stored.shape, values, self._mapped)
+
+        data = reference(stored.name, dtype, length + form.index_bytes, decode)
+        return Tensor(stored.name, stored.shape, dtype, Role.WEIGHT, None, data)
+
     def _array(self, tensor: Tensor) -> npt.NDArray[Any]:
         """The elements, as a view of the mapped file; packed types as bytes."""
         data = tensor.data
         assert data is not None
-        if data.array is not None:
-            return data.array
+        if data.array is not None or data.compute is not None:
+            return tensor.numpy()
         if tensor.dtype in _PACKED:
             return np.frombuffer(self._mapped, np.uint8, tensor.nbytes, data.offset)
         return np.frombuffer(self._mapped, tensor.dtype.numpy, tensor.elements, data.offset).reshape(tensor.shape)
@@ -77,6 +89,9 @@ class WeightFile:
         if quantization is not None and quantization.axis is not None:
             quantization = replace(quantization, axis=order.index(quantization.axis))
         moved = replace(tensor, name=name, shape=shape, quantization=quantization)
+        if tensor.data is not None and tensor.data.compute is not None:
+            lazy = replace(tensor.data, compute=lambda: tensor.numpy().transpose(order))
+            return replace(moved, data=lazy)
         if not moves_data(tensor.shape, order):
             array = None if tensor.data is None else tensor.data.array
             flat = array is None or tensor.dtype in _PACKED

@@ -25,6 +25,7 @@ from hetsched.frontends.tflite_constants import WeightFile
 from hetsched.frontends.tflite_flatbuffer import damaged
 from hetsched.frontends.tflite_model import Model, Operator, Stored, Subgraph, parse
 from hetsched.frontends.tflite_opaque import opaque
+from hetsched.frontends.tflite_recurrent import variable_name
 from hetsched.graph import Graph, Op, Role, Tensor
 
 _TABLES = (tflite_activations, tflite_arithmetic, tflite_indexing, tflite_matrix, tflite_movement, tflite_recurrent, tflite_reductions)
@@ -90,7 +91,7 @@ def _lower(b: Builder, operator: Operator, model: Model) -> None:
         opaque(b, "a custom operator")
         return
     if operator.type == "CALL_ONCE":
-        _check_initialisation(b, model)
+        _initialise(b, model)
         return
     lower = LOWERINGS.get(operator.type)
     if lower is None:
@@ -101,14 +102,45 @@ def _lower(b: Builder, operator: Operator, model: Model) -> None:
         raise b.bad(f"its inputs and options do not fit it ({error})") from error
 
 
-def _check_initialisation(b: Builder, model: Model) -> None:
-    """CALL_ONCE may only give variables their first values, which whoever runs the model does."""
+def _initialise(b: Builder, model: Model) -> None:
+    """CALL_ONCE may only give variables their first values, which must be constants."""
     index = b.option("subgraph")
     if not 0 <= index < len(model.subgraphs):
         raise b.bad(f"it calls subgraph {index}, and there are {len(model.subgraphs)}")
-    other = next((o for o in model.subgraphs[index].operators if o.type not in {"VAR_HANDLE", "ASSIGN_VARIABLE"}), None)
-    if other is not None:
-        raise b.unsupported(f"it initialises by running {other.type}, and only variables with constant first values are supported")
+    graph, handles = model.subgraphs[index], dict[int, str]()
+    for o in graph.operators:
+        if o.type == "VAR_HANDLE" and o.outputs and o.outputs[0] >= 0:
+            handles[o.outputs[0]] = variable_name(o, graph.tensors[o.outputs[0]].name)
+        elif o.type == "ASSIGN_VARIABLE" and len(o.inputs) == 2 and min(o.inputs) >= 0:
+            value = graph.tensors[o.inputs[1]]
+            if value.data is None:
+                raise b.unsupported(f"it sets a variable to {value.name!r}, which is no constant")
+            b.first[handles.get(o.inputs[0], "")] = value
+        else:
+            raise b.unsupported(f"it initialises by running {o.type}, and only variables with constant first values are supported")
+
+
+def _first_values(b: Builder) -> dict[str, Tensor]:
+    """State -> the constant that it starts with, stored as the state is."""
+    out = {}
+    for name, stored in b.first.items():
+        state = b.states.get(name)
+        if state is None:
+            continue
+        kept = b.tensors[state.name]
+        constant = b.weights.constant(stored)
+        if len(constant.shape) != len(state.order) or tuple(constant.shape[k] for k in state.order) != kept.shape:
+            raise ModelError(
+                f"the variable {state.name!r} of shape {list(kept.shape)} starts with {stored.name!r} of shape {list(constant.shape)}: "
+                "the model file is damaged"
+            )
+        value = b.weights.permuted(constant, state.order, f"{state.name}/first")
+        if value.dtype is not kept.dtype:
+            raise ModelError(
+                f"the variable {state.name!r} is {kept.dtype.value} and starts with {value.dtype.value}: the model file is damaged"
+            )
+        out[state.name] = replace(value, quantization=kept.quantization)
+    return out
 
 
 def _output(b: Builder, index: int) -> str:
@@ -127,9 +159,9 @@ def _renamed(b: Builder, name: str, stored: Stored) -> str:
     return out
 
 
-def _states(b: Builder) -> tuple[list[str], list[str]]:
-    """Inputs and outputs for the variables that the model reads."""
-    after = []
+def _states(b: Builder) -> tuple[list[str], dict[str, str]]:
+    """Inputs for the variables that the model reads; output -> input of those that it writes."""
+    after: dict[str, str] = {}
     for name, before in b.states.items():
         value = b.written.get(name)
         if value is not None:
@@ -137,7 +169,7 @@ def _states(b: Builder) -> tuple[list[str], list[str]]:
             out = b.fresh(f"{before.name}/next")
             b.copy(_fitting(b, value, before), out)
             b.tensors[out] = replace(b.tensors[out], role=Role.STATE)
-            after.append(out)
+            after[out] = before.name
     return [v.name for v in b.states.values()], after
 
 
@@ -159,15 +191,15 @@ def _graph(path: Path, digest: str, b: Builder, dims: Mapping[str, int]) -> Grap
     """The finished graph: what the outputs need, and no more."""
     inputs = [b.graph.tensors[i].name for i in dict.fromkeys(b.graph.inputs)]
     outputs = [_output(b, i) for i in dict.fromkeys(b.graph.outputs)]
-    before, after = _states(b)
-    inputs, outputs = [*inputs, *before], [*outputs, *after]
+    before, states = _states(b)
+    inputs, outputs = [*inputs, *before], [*outputs, *states]
     ops: Sequence[Op] = without_dead(b.ops, outputs)
     ops = without_dead(without_no_ops(ops, b.tensors, inputs, outputs), outputs)
     meanings = [q for t in b.tensors.values() if (q := t.quantization) is not None]
     scales = [n for q in meanings for n in (q.scale, q.zero_point) if n]
     used = dict.fromkeys([*inputs, *outputs, *(n for op in ops for n in (*op.inputs, *op.outputs) if n), *scales])
     kept = {n: _with_role(t, inputs, outputs) for n, t in b.tensors.items() if n in used}
-    return Graph(path.stem, kept, tuple(ops), tuple(inputs), tuple(outputs), path, digest, dict(dims))
+    return Graph(path.stem, kept, tuple(ops), tuple(inputs), tuple(outputs), path, digest, dict(dims), states, _first_values(b))
 
 
 def _with_role(tensor: Tensor, inputs: Sequence[str], outputs: Sequence[str]) -> Tensor:

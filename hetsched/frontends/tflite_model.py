@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.tflite_flatbuffer import Table, damaged
 from hetsched.frontends.tflite_schema import CUSTOM, LISTS, OPERATORS, OPTIONS, OTHER_TYPES, RESOURCE, TEXTS, TYPES
+from hetsched.frontends.tflite_sparse import Sparsity, sparsity
 from hetsched.graph import MAX_RANK, DType
 
 #: More of these than any real model has; a file that claims more is damaged.
@@ -30,7 +31,7 @@ class Stored:
     zero_points: tuple[int, ...] = ()
     axis: int = 0
     is_variable: bool = False
-    is_sparse: bool = False
+    sparsity: Sparsity | None = None
 
     @property
     def is_resource(self) -> bool:
@@ -159,9 +160,13 @@ def _tensor(table: Table, index: int, names: dict[str, int], buffers: list[tuple
     if buffer >= max(len(buffers), 1):
         raise ModelError(f"the tensor {name!r} is in buffer {buffer}, and the file has {len(buffers)}: it is damaged")
     scales, zero_points, axis = _quantization(table.table(4), name)
+    form = sparsity(table.table(6), name, len(shape))
+    data = buffers[buffer] if buffers and buffer else None
+    if form is not None and data is None:
+        data = 0, 0  # nothing but zeros
     return Stored(
-        index, name, shape, signature or shape, TYPES.get(number), number, buffers[buffer] if buffers and buffer else None, scales,
-        zero_points, axis, bool(table.integer(5, "B")), table.table(6) is not None,
+        index, name, shape, signature or shape, TYPES.get(number), number, data, scales, zero_points, axis,
+        bool(table.integer(5, "B")), form,
     )  # fmt: skip
 
 

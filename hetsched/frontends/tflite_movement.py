@@ -247,7 +247,16 @@ def _blocks(kind: str) -> Lower:
     return lower
 
 
+def _densify(b: Builder) -> None:
+    """A sparse constant is a dense one here."""
+    value = b.value(0)
+    if not b.tensors[value.name].is_constant:
+        raise b.unsupported(f"it makes {value.name!r} dense, which is no constant")
+    b.define(b.result(), value.name, value.order)
+
+
 LOWERINGS: dict[str, Lower] = {
+    "DENSIFY": _densify,
     "RESHAPE": _reshape,
     "EXPAND_DIMS": _expand_dims,
     "SQUEEZE": _squeeze,

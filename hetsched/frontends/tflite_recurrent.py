@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hetsched.frontends.tflite_builder import Builder, Value
+from hetsched.frontends.tflite_model import Operator
 from hetsched.frontends.tflite_opaque import opaque
 from hetsched.graph import AttrValue
 
@@ -21,9 +22,14 @@ _X, _WEIGHTS, _RECURRENT, _PEEPHOLES, _BIASES, _PROJECTION, _HIDDEN, _CELL, _NOR
 _GATES = (0, 3, 1, 2)
 
 
+def variable_name(operator: Operator, otherwise: str) -> str:
+    """The name of the variable that a VAR_HANDLE is of: one name in all subgraphs."""
+    names = [str(operator.options.get(k, "")) for k in ("container", "shared_name")]
+    return "/".join(n for n in names if n) or otherwise
+
+
 def _var_handle(b: Builder) -> None:
-    names = [str(b.op.options.get(k, "")) for k in ("container", "shared_name")]
-    b.handles[b.result().index] = "/".join(n for n in names if n) or b.result().name
+    b.handles[b.result().index] = variable_name(b.op, b.result().name)
 
 
 def _variable(b: Builder) -> str:

@@ -51,7 +51,8 @@ class Value:
 class Scope(Trace):
     """The graph so far. ``op`` is the operator being lowered, ``node`` the name it has in messages and in the graph.
 
-    ``values`` says what became of the file's tensors, by index; ``states`` and ``written`` hold the variables before and after.
+    ``values`` says what became of the file's tensors, by index; ``states`` and ``written`` hold the variables before and after,
+    ``first`` the constants that initialise them.
     """
 
     def __init__(self, weights: WeightFile, graph: Subgraph, inputs: Sequence[Tensor]) -> None:
@@ -65,6 +66,7 @@ class Scope(Trace):
         self.states: dict[str, Value] = {}
         self.written: dict[str, Value] = {}
         self.handles: dict[int, str] = {}
+        self.first: dict[str, Stored] = {}
         self._names = frozenset(t.name for t in graph.tensors)
         self._parameters: dict[tuple[object, ...], tuple[str, str | None]] = {}
         self._scalars: dict[float, str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from hetsched.graph import Graph
 from hetsched.partition.fences import happens_before, needed_waits
 from hetsched.plans import Buffer
 from hetsched.segments import Segment
+from hetsched.states import in_place
 
 ALIGNMENT = 64
 HOST = -1
@@ -31,7 +32,8 @@ class Lifetime:
 
     ``written`` and ``uses`` are ``(segment, position)``: positions count ops inside a segment, ``HOST`` is its entry
     (conversions). ``written`` is None for graph inputs, which the host writes before anything runs; ``kept`` says that
-    the host reads it after everything has run.
+    the host reads it after everything has run. ``continues`` names the lifetime whose bytes it takes over: the past of a
+    state that is updated in place.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Lifetime:
     written: tuple[int, int] | None
     uses: tuple[tuple[int, int], ...]
     kept: bool = False
+    continues: str = ""
 
     @property
     def first(self) -> int:
@@ -66,12 +69,13 @@ def lifetimes_of(graph: Graph | None, table: CostTable, segments: Sequence[Segme
             read.setdefault(key, []).append((segment, position))
     for (t, _), entered in copies.items():
         read.setdefault((t, home[t]), []).append(entered)
+    pasts = in_place(graph) if graph is not None else {}
     out: list[Lifetime] = []
     for t, name in enumerate(table.tensor_names):
         producer = int(table.tensor_producer[t])
         written = None if producer < 0 else place[producer]
         uses = tuple(sorted(read.get((t, home[t]), []))) or ((written,) if written else ())
-        out.append(Lifetime(name, _nbytes(graph, table, t, home[t]), written, uses, t in outputs))
+        out.append(Lifetime(name, _nbytes(graph, table, t, home[t]), written, uses, t in outputs, pasts.get(name, "")))
     for (t, d), entered in copies.items():
         domain = table.domains[d]
         name = f"{table.tensor_names[t]}@{table.queues[domain.queue].name}:{domain.dtype}"
@@ -150,20 +154,39 @@ def place_buffers(lifetimes: Sequence[Lifetime], segments: Sequence[Segment]) ->
     """Offsets for every lifetime and the size of the arena, in bytes.
 
     Best fit: in each of two orders (largest first; as written) every buffer goes to the tightest gap between those it
-    may not overlap; the smaller arena is kept.
+    may not overlap; the smaller arena is kept. A state that is updated in place has one place.
     """
-    liveness = Liveness(lifetimes, segments)
-    rows = [np.flatnonzero(liveness.conflicts(k)).tolist() for k in range(len(lifetimes))]
-    index = range(len(lifetimes))
-    largest = sorted(index, key=lambda k: (-lifetimes[k].nbytes, k))
-    written = sorted(index, key=lambda k: (lifetimes[k].written or (-1, -1), -lifetimes[k].nbytes, k))
-    offsets, size = min((_best_fit(lifetimes, rows, order) for order in (largest, written)), key=lambda r: r[1])
+    stretches = _stretches(lifetimes)
+    liveness = Liveness(stretches, segments)
+    rows = [np.flatnonzero(liveness.conflicts(k)).tolist() for k in range(len(stretches))]
+    index = range(len(stretches))
+    largest = sorted(index, key=lambda k: (-stretches[k].nbytes, k))
+    written = sorted(index, key=lambda k: (stretches[k].written or (-1, -1), -stretches[k].nbytes, k))
+    offsets, size = min((_best_fit(stretches, rows, order) for order in (largest, written)), key=lambda r: r[1])
+    place = {x.name: offset for x, offset in zip(stretches, offsets, strict=True)}
     end = max(0, len(segments) - 1)
     buffers = []
-    for k, x in enumerate(lifetimes):
+    for x in lifetimes:
         last = end if x.kept else max((s for s, _ in x.uses), default=x.first)
-        buffers.append(Buffer(tensor=x.name, offset=offsets[k], nbytes=x.nbytes, first=x.first, last=max(last, x.first)))
+        offset = place[x.continues or x.name]
+        buffers.append(Buffer(tensor=x.name, offset=offset, nbytes=x.nbytes, first=x.first, last=max(last, x.first)))
     return tuple(buffers), size
+
+
+def _stretches(lifetimes: Sequence[Lifetime]) -> list[Lifetime]:
+    """The lifetimes with each state that continues another joined to it: as large as the larger, as long as both."""
+    later = {x.continues: x for x in lifetimes if x.continues}
+    out = []
+    for x in lifetimes:
+        if x.continues:
+            continue
+        y = later.get(x.name)
+        if y is not None:
+            written = () if y.written is None else (y.written,)
+            uses = tuple(sorted({*x.uses, *y.uses, *written}))
+            x = replace(x, nbytes=max(x.nbytes, y.nbytes), uses=uses, kept=x.kept or y.kept)
+        out.append(x)
+    return out
 
 
 def _best_fit(lifetimes: Sequence[Lifetime], conflicts: Sequence[Sequence[int]], order: Sequence[int]) -> tuple[list[int], int]:
@@ -187,19 +210,25 @@ def _best_fit(lifetimes: Sequence[Lifetime], conflicts: Sequence[Sequence[int]],
 
 def weight_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> int:
     """Bytes of constants held: once per processor and stored width, so twice if two processors need a weight each its way."""
+    return sum(held_weights(graph, table, alternative).values())
+
+
+def held_weights(graph: Graph, table: CostTable, alternative: Sequence[int]) -> dict[tuple[str, str, int], int]:
+    """Bytes of every constant by its name, the processor that holds it, and the width of an element there (0: as stored)."""
     held: dict[tuple[str, str, int], int] = {}
     for i, op in enumerate(graph.ops):
         a = alternative[i]
         queue, precision = table.queues[int(table.alt_queue[a])], table.alt_precision[a]
         for name in graph.constants(op):
             tensor = graph.tensors[name]
-            if tensor.quantization is not None and tensor.quantization.block_bytes and queue.kind == "cpu":
-                held[name, queue.processor, 0] = tensor.nbytes  # blocks stay as they are stored
+            blocks = tensor.quantization is not None and tensor.quantization.block_bytes > 0
+            if (blocks or tensor.is_sparse) and queue.kind == "cpu":
+                held[name, queue.processor, 0] = tensor.nbytes  # blocks and sparse weights stay as they are stored
                 continue
             is_float = tensor.dtype.is_float or tensor.is_packed
             bits = _stored_bits(16 if tensor.is_packed else tensor.dtype.bits, is_float, len(tensor.shape), precision)
             held[name, queue.processor, bits] = (tensor.elements * bits + 7) // 8
-    return sum(held.values())
+    return held
 
 
 def _stored_bits(bits: int, is_float: bool, rank: int, precision: str) -> int:

@@ -104,7 +104,7 @@ def _placements(graph: Graph, problem: Problem, solution: Solution) -> tuple[Pla
         refusals = tuple(f"{table.queues[r.queue].name} {r.precision}: {r.reason}" for r in table.refusals[i])
         out.append(
             Placement(
-                op=op.name, type=op.type, origin=op.origin, queue=queue.name, precision=table.alt_precision[a], delegate=queue.delegate,
+                op=op.name, type=op.type, origin=op.origin, queue=queue.name, precision=table.alt_precision[a], delegate=table.delegate(a),
                 seconds=c.time[a], energy_j=c.energy[a], cause=causes[i], refusals=refusals, alternatives=choices,
             )
         )  # fmt: skip

@@ -10,6 +10,8 @@ from hetsched.graph import AttrValue, Graph, Op
 from hetsched.passes.rewriting import is_float, scalar, sole_reader
 
 _PLAIN = frozenset({"Relu", "HardSwish", "Sigmoid", "Silu", "Tanh"})
+#: Every kind of activation that a fused operator may have.
+ACTIVATIONS = ("Relu", "HardSwish", "Sigmoid", "Silu", "Tanh", "LeakyRelu", "HardSigmoid", "Gelu", "Clip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,10 @@ def _clip(graph: Graph, op: Op) -> Activation | None:
     return Activation("Clip", bounds[0], bounds[1])
 
 
-def following(graph: Graph, tensor: str) -> tuple[int, Activation] | None:
-    """The activation that alone reads ``tensor``: its index and what it is."""
+def following(graph: Graph, tensor: str, kinds: tuple[str, ...] = ACTIVATIONS) -> tuple[int, Activation] | None:
+    """The activation of one of ``kinds`` that alone reads ``tensor``: its index and what it is."""
     i = sole_reader(graph, tensor)
     if i is None or graph.ops[i].inputs[0] != tensor or graph.ops[i].inputs.count(tensor) != 1:
         return None
     found = activation_of(graph, graph.ops[i])
-    return None if found is None else (i, found)
+    return None if found is None or found.kind not in kinds else (i, found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from hetsched.graph import AttrValue, Graph, Op, Tensor
-from hetsched.passes.activations import following
-from hetsched.passes.rewriting import Fusion, apply, fused, inline, is_float, other_input, sole_reader, vector
+from hetsched.passes.activations import ACTIVATIONS, following
+from hetsched.passes.rewriting import Fusion, apply, fused, inline, is_float, is_free, other_input, sole_reader, vector
 
 _KINDS = {"Conv": "FusedConv", "ConvTranspose": "FusedConvTranspose"}
 
@@ -29,11 +30,15 @@ class FuseConv:
     """Conv or ConvTranspose → FusedConv or FusedConvTranspose.
 
     ``batch_norm`` joins a following BatchNormalization; a Mul and Add with constants per channel count as one with
-    mean 0 and variance 1. ``activation`` joins an activation.
+    mean 0 and variance 1. ``activations`` are the kinds of activation that are joined.
     """
 
     batch_norm: bool = True
-    activation: bool = True
+    activations: tuple[str, ...] = ACTIVATIONS
+
+    name: ClassVar[str] = "fuse-conv"
+    requires: ClassVar[tuple[str, ...]] = ("functions-named",)
+    ensures: ClassVar[tuple[str, ...]] = ("conv-fused",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with convolutions fused."""
@@ -49,7 +54,7 @@ class FuseConv:
         _join_bias(graph, chain)
         if self.batch_norm and not _join_norm(graph, chain):
             _join_affine(graph, chain)
-        after = following(graph, _end(graph, chain)) if self.activation else None
+        after = following(graph, _end(graph, chain), self.activations)
         if after is not None:
             chain.members.append(after[0])
             chain.attrs.update(after[1].attrs)
@@ -77,10 +82,10 @@ def _constant_operand(graph: Graph, chain: _Chain, kind: str, called: str) -> tu
     i, op = found
     end = _end(graph, chain)
     name, shape = other_input(op, end), graph.tensors[end].shape
-    if name is None or graph.tensors[op.outputs[0]].shape != shape or called in graph.tensors:
+    if name is None or graph.tensors[op.outputs[0]].shape != shape:
         return None
     value = vector(graph, name, 1, shape, called)
-    return None if value is None else (i, value)
+    return None if value is None or not is_free(graph, value) else (i, value)
 
 
 def _join_bias(graph: Graph, chain: _Chain) -> None:
@@ -112,12 +117,14 @@ def _join_affine(graph: Graph, chain: _Chain) -> None:
     scale = _constant_operand(graph, chain, "Mul", f"{name}/scale")
     if scale is None:
         return
+    channels, dtype = scale[1].elements, scale[1].dtype.numpy
+    zero, one = (inline(f"{name}/{k}", np.full(channels, v, dtype)) for k, v in (("mean", 0), ("variance", 1)))
+    if not (is_free(graph, zero) and is_free(graph, one)):
+        return
     chain.members.append(scale[0])
     shift = _constant_operand(graph, chain, "Add", f"{name}/shift")
     if shift is not None:
         chain.members.append(shift[0])
-    channels, dtype = scale[1].elements, scale[1].dtype.numpy
-    zero, one = (inline(f"{name}/{k}", np.full(channels, v, dtype)) for k, v in (("mean", 0), ("variance", 1)))
     norm = (scale[1], zero if shift is None else shift[1], zero, one)
     chain.tensors.update((t.name, t) for t in norm)
     chain.norm = tuple(t.name for t in norm)

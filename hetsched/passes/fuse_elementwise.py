@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetsched.graph import Graph
 from hetsched.passes.rewriting import Fusion, apply, fused, sole_reader
@@ -24,6 +25,10 @@ class FuseElementwise:
 
     longest: int = 16
     most_inputs: int = 8
+
+    name: ClassVar[str] = "fuse-elementwise"
+    requires: ClassVar[tuple[str, ...]] = ("integers-absorbed",)
+    ensures: ClassVar[tuple[str, ...]] = ("chains-fused",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with chains fused."""

@@ -1,4 +1,4 @@
-"""Gelu, Silu, HardSwish and HardSigmoid that are written out as elementwise operators.
+"""Gelu, QuickGelu, Silu, HardSwish and HardSigmoid that are written out as elementwise operators.
 
 Exporters write these in many ways (``x * 0.5 * (1 + erf(x / √2))`` has a dozen orders), so they are recognised by value:
 a group of elementwise operators with one input and constants of one element is run on sample points and compared with
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,7 @@ def _known() -> tuple[_Known, ...]:
         _Known("Gelu", {"approximate": "none"}, 0.5 * x * (1 + erf)),
         _Known("Gelu", {"approximate": "tanh"}, 0.5 * x * (1 + np.tanh(inner))),
         _Known("Silu", {}, x / (1 + np.exp(-x))),
+        _Known("QuickGelu", {"alpha": 1.702}, x / (1 + np.exp(-1.702 * x))),
         _Known("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}, ramp),
     )
 
@@ -73,6 +74,10 @@ class FuseFunctions:
     """Groups of elementwise operators that are a known function of one input → that function as one operator."""
 
     longest: int = _LONGEST
+
+    name: ClassVar[str] = "fuse-functions"
+    requires: ClassVar[tuple[str, ...]] = ("no-dead-code", "transposes-cancelled")
+    ensures: ClassVar[tuple[str, ...]] = ("functions-named",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with the functions recognised."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetsched.graph import Graph, Op
 from hetsched.passes.rewriting import Fusion, apply, fused, scalar, small_value
@@ -11,6 +12,10 @@ from hetsched.passes.rewriting import Fusion, apply, fused, scalar, small_value
 @dataclass(frozen=True)
 class FuseLayerNorm:
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over the last axes → LayerNormalization."""
+
+    name: ClassVar[str] = "fuse-layer-norm"
+    requires: ClassVar[tuple[str, ...]] = ("no-dead-code",)
+    ensures: ClassVar[tuple[str, ...]] = ("norms-named",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with layer normalisation fused."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetsched.graph import Graph, Tensor
-from hetsched.passes.activations import Activation, following
-from hetsched.passes.rewriting import Fusion, apply, fused, is_float, other_input, sole_reader, vector
+from hetsched.passes.activations import ACTIVATIONS, Activation, following
+from hetsched.passes.rewriting import Fusion, apply, fused, is_float, is_free, other_input, sole_reader, vector
 
 
 @dataclass(frozen=True)
 class FuseMatMul:
-    """MatMul → FusedMatMul (bias, activation) and Gemm → FusedGemm (activation)."""
+    """MatMul → FusedMatMul (bias, activation) and Gemm → FusedGemm (activation), the activation being one of ``activations``."""
 
-    activation: bool = True
+    activations: tuple[str, ...] = ACTIVATIONS
+
+    name: ClassVar[str] = "fuse-matmul"
+    requires: ClassVar[tuple[str, ...]] = ("functions-named", "softmax-fused")
+    ensures: ClassVar[tuple[str, ...]] = ("matmul-fused",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with matrix products fused."""
@@ -31,7 +36,7 @@ class FuseMatMul:
             members.append(added[0])
             bias = added[1].name
             tensors[bias] = added[1]
-        after = following(graph, graph.ops[members[-1]].outputs[0]) if self.activation else None
+        after = following(graph, graph.ops[members[-1]].outputs[0], self.activations)
         if after is not None:
             members.append(after[0])
         if len(members) == 1:
@@ -51,7 +56,7 @@ def _bias(graph: Graph, i: int) -> tuple[int, Tensor] | None:
         return None
     name, shape = other_input(graph.ops[j], end), graph.tensors[end].shape
     called = f"{product.name}/bias"
-    if name is None or not shape or graph.tensors[graph.ops[j].outputs[0]].shape != shape or called in graph.tensors:
+    if name is None or not shape or graph.tensors[graph.ops[j].outputs[0]].shape != shape:
         return None
     bias = vector(graph, name, -1, shape, called)
-    return None if bias is None else (j, bias)
+    return None if bias is None or not is_free(graph, bias) else (j, bias)

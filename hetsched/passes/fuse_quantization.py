@@ -8,10 +8,12 @@ that alone reads an operator's output goes into that operator. What the integers
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
 
 from hetsched.graph import Graph, Op, Quantization, Tensor
-from hetsched.passes.rewriting import sole_reader
-from hetsched.passes.unfuse import parts
+from hetsched.passes.rewriting import SMALL_ELEMENTS, sole_reader
 
 _LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
@@ -19,6 +21,10 @@ _LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 @dataclass(frozen=True)
 class FuseQuantization:
     """Q/DQ graph → operators on integer tensors. Q and DQ with computed scales, and those with no partner, remain."""
+
+    name: ClassVar[str] = "fuse-quantization"
+    requires: ClassVar[tuple[str, ...]] = ("quantization-propagated", "norms-named", "softmax-fused", "conv-fused", "matmul-fused")
+    ensures: ClassVar[tuple[str, ...]] = ("integers-absorbed",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with Q and DQ absorbed."""
@@ -32,7 +38,7 @@ class FuseQuantization:
         for op in graph.ops:
             if op.name in gone:
                 continue
-            if op.type not in _LINEAR:
+            if op.type not in _LINEAR and not op.is_control_flow:
                 after = _quantizer(graph, op, tensors)
                 op = _on_integers(op, readers, after)
                 if after is not None:
@@ -47,15 +53,16 @@ def _on_integers(op: Op, readers: dict[str, Op], after: Op | None) -> Op:
     before = [readers[i] for i in dict.fromkeys(op.inputs) if i in readers]
     if not before and after is None:
         return op
-    body = (*before, *parts(op), *(() if after is None else (after,)))
+    body = (*before, *(op.body or (op,)), *(() if after is None else (after,)))
     inputs = tuple(readers[i].inputs[0] if i in readers else i for i in op.inputs)
     origin = tuple(dict.fromkeys(o for part in body for o in part.origin))
-    return replace(op, inputs=inputs, outputs=op.outputs if after is None else after.outputs[:1], body=body, origin=origin)
+    outputs = op.outputs if after is None else (after.outputs[0], *op.outputs[1:])
+    return replace(op, inputs=inputs, outputs=outputs, body=body, origin=origin)
 
 
 def _quantizer(graph: Graph, op: Op, tensors: dict[str, Tensor]) -> Op | None:
-    """The QuantizeLinear that alone reads the only output of ``op``."""
-    if len([o for o in op.outputs if o]) != 1:
+    """The QuantizeLinear that alone reads the only output of ``op``, or the main one of a composite."""
+    if len([o for o in op.outputs if o]) != 1 and not op.body:
         return None
     i = sole_reader(graph, op.outputs[0])
     if i is None or graph.ops[i].type != "QuantizeLinear" or graph.ops[i].inputs[0] != op.outputs[0]:
@@ -99,7 +106,18 @@ def _agrees(op: Op, tensors: dict[str, Tensor]) -> bool:
     if meaning is None or op.domain:
         return False
     zero_point = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] else None
-    return op.inputs[1] == meaning.scale and zero_point == meaning.zero_point
+    return _same(op.inputs[1], meaning.scale, tensors) and _same(zero_point or "", meaning.zero_point or "", tensors)
+
+
+def _same(a: str, b: str, tensors: dict[str, Tensor]) -> bool:
+    """Whether two names mean the same parameter: exporters write equal ones under names of their own."""
+    if a == b or not a or not b:
+        return a == b
+    x, y = tensors[a], tensors[b]
+    if (x.dtype, x.shape) != (y.dtype, y.shape) or x.elements > SMALL_ELEMENTS:
+        return False
+    present = all(t.data is not None and t.data.is_present for t in (x, y))
+    return present and np.array_equal(x.numpy(), y.numpy())
 
 
 def _without_idle(ops: list[Op], outputs: tuple[str, ...]) -> list[Op]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hetsched.graph import Graph
 from hetsched.passes.rewriting import Fusion, apply, fused, is_float, other_input, scalar, sole_reader
@@ -11,6 +12,10 @@ from hetsched.passes.rewriting import Fusion, apply, fused, is_float, other_inpu
 @dataclass(frozen=True)
 class FuseSoftmax:
     """``softmax(x * scale + mask)`` → FusedSoftmax; either of scale and mask may be missing, not both."""
+
+    name: ClassVar[str] = "fuse-softmax"
+    requires: ClassVar[tuple[str, ...]] = ("no-dead-code",)
+    ensures: ClassVar[tuple[str, ...]] = ("softmax-fused",)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with masked and scaled softmax fused."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import AttrValue, Graph, Op, Role, Tensor, WeightRef, dtype_of
-from hetsched.passes.unfuse import parts
+from hetsched.passes.unfuse import in_order, parts
 
 #: Constants up to this size may be read by a pass.
 SMALL_ELEMENTS = 1 << 16
@@ -33,11 +33,14 @@ class Fusion:
 def sole_reader(graph: Graph, tensor: str) -> int | None:
     """The index of the only operator that reads ``tensor``; None if there are several or it is a graph output."""
     readers = graph.consumers.get(tensor, ())
-    return readers[0] if len(readers) == 1 and tensor not in graph.outputs else None
+    return readers[0] if len(readers) == 1 and tensor not in graph.output_set else None
 
 
-def fused(members: Sequence[Op], kind: str, inputs: Iterable[str], attrs: Mapping[str, AttrValue], *, nested: bool = False) -> Op:
-    """The operator that does what ``members`` do in turn; it has the name and the outputs of the last.
+def fused(
+    members: Sequence[Op], kind: str, inputs: Iterable[str], attrs: Mapping[str, AttrValue], *, nested: bool = False,
+    outputs: Iterable[str] | None = None,
+) -> Op:  # fmt: skip
+    """The operator that does what ``members`` do in turn; it has the name and (unless given) the outputs of the last.
 
     ``nested`` keeps composites among the members whole in ``body``; else their own parts are listed.
     """
@@ -45,13 +48,14 @@ def fused(members: Sequence[Op], kind: str, inputs: Iterable[str], attrs: Mappin
     origin = tuple(dict.fromkeys(o for m in members for o in m.origin))
     last = members[-1]
     unique = tuple({part.name: part for part in body}.values())
-    return Op(last.name, kind, tuple(inputs), last.outputs, dict(attrs), "", origin, unique)
+    return Op(last.name, kind, tuple(inputs), last.outputs if outputs is None else tuple(outputs), dict(attrs), "", origin, unique)
 
 
 def apply(graph: Graph, fusions: Sequence[Fusion]) -> Graph:
     """The graph with each fusion's operator in the place of its last member.
 
-    The tensors between the members stay in ``graph.tensors``: the bodies name them, and undoing needs them.
+    The tensors between the members stay in ``graph.tensors``: the bodies name them, and undoing needs them. An operator
+    whose further outputs are read before the last member moves up.
     """
     if not fusions:
         return graph
@@ -61,7 +65,8 @@ def apply(graph: Graph, fusions: Sequence[Fusion]) -> Graph:
     tensors = dict(graph.tensors)
     for f in fusions:
         tensors.update(f.tensors)
-    return graph.replace(ops=tuple(ops), tensors=tensors)
+    early = any(f.op.outputs != graph.ops[f.members[-1]].outputs for f in fusions)
+    return graph.replace(ops=tuple(in_order(ops) if early else ops), tensors=tensors)
 
 
 def small_value(graph: Graph, name: str) -> npt.NDArray[Any] | None:
@@ -69,7 +74,7 @@ def small_value(graph: Graph, name: str) -> npt.NDArray[Any] | None:
     t = graph.tensors.get(name)
     if t is None or t.data is None or t.elements > SMALL_ELEMENTS or not t.data.is_present:
         return None
-    return t.numpy()
+    return None if t.quantization is not None and t.quantization.block_bytes else t.values()
 
 
 def scalar(graph: Graph, name: str) -> float | None:
@@ -110,10 +115,10 @@ def vector(graph: Graph, name: str, axis: int, out: tuple[int, ...], called: str
         return None
     if t.elements == length:
         array = t.data.array
-        data = t.data if array is None else WeightRef(array=array.reshape(length))
+        data = replace(t.data, order=()) if array is None or t.is_packed else WeightRef(array=array.reshape(length))
         return Tensor(called, (length,), t.dtype, Role.WEIGHT, None, data)
     value = small_value(graph, name)
-    if value is None or length > SMALL_ELEMENTS:
+    if value is None or length > SMALL_ELEMENTS or t.is_packed:
         return None
     return inline(called, np.full(length, value.reshape(()), value.dtype))
 
@@ -121,6 +126,17 @@ def vector(graph: Graph, name: str, axis: int, out: tuple[int, ...], called: str
 def inline(name: str, array: npt.NDArray[Any]) -> Tensor:
     """A constant that a pass made."""
     return Tensor(name, array.shape, dtype_of(array), Role.WEIGHT, None, WeightRef(array=array))
+
+
+def is_free(graph: Graph, made: Tensor) -> bool:
+    """Whether a constant that a pass made can have its name: nothing has it, or the same constant from a fusion that was undone."""
+    known = graph.tensors.get(made.name)
+    if known is None:
+        return True
+    if known.data is None or made.data is None or (known.shape, known.dtype, known.data) != (made.shape, made.dtype, made.data):
+        return False
+    a, b = known.data.array, made.data.array
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def renamed(tensor: Tensor, name: str) -> Tensor:

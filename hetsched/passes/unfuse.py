@@ -9,9 +9,10 @@ from hetsched.graph import Graph, Op
 
 
 def parts(op: Op) -> Iterator[Op]:
-    """The original operators that ``op`` stands for, in execution order."""
-    if not op.body:
+    """The original operators that ``op`` stands for, in execution order; an operator of control flow stands for itself."""
+    if not op.is_composite:
         yield op
+        return
     for part in op.body:
         yield from parts(part)
 

@@ -9,10 +9,11 @@ from hetsched.graph import DType
 BY_NUMBER: dict[int, DType] = {
     1: DType.F32, 2: DType.U8, 3: DType.I8, 4: DType.U16, 5: DType.I16, 6: DType.I32, 7: DType.I64, 8: DType.STRING,
     9: DType.BOOL, 10: DType.F16, 11: DType.F64, 12: DType.U32, 13: DType.U64, 16: DType.BF16, 17: DType.F8E4M3,
-    19: DType.F8E5M2, 21: DType.U4, 22: DType.I4,
+    18: DType.F8E4M3FNUZ, 19: DType.F8E5M2, 20: DType.F8E5M2FNUZ, 21: DType.U4, 22: DType.I4, 23: DType.F4E2M1, 24: DType.F8E8M0,
+    25: DType.U2, 26: DType.I2,
 }  # fmt: skip
 NUMBER_OF: dict[DType, int] = {v: k for k, v in BY_NUMBER.items()}
-_UNSUPPORTED = {14: "complex64", 15: "complex128", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1", 24: "float8e8m0"}
+_UNSUPPORTED = {14: "complex64", 15: "complex128", 27: "float6e2m3", 28: "float6e3m2"}
 
 
 def element_type(number: int, where: str) -> DType:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from hetsched.graph import Op
 from hetsched.reference.element_types import element_type
+from hetsched.small_types import bfloat16_bytes, decode
 
 Array = npt.NDArray[Any]
 Inputs = Sequence[Array | None]
@@ -131,9 +132,12 @@ def _clip(op: Op, x: Inputs) -> list[Array]:
 
 
 def _cast(op: Op, x: Inputs) -> list[Array]:
-    dtype = element_type(op.attr_int("to", 0), f"the target of node {op.name!r}").numpy
+    target = element_type(op.attr_int("to", 0), f"the target of node {op.name!r}")
+    a = given(op, x, 0)
+    if target.value == "bf16":  # held as float32 of that precision
+        return [decode(bfloat16_bytes(a), "bf16", a.size).reshape(a.shape)]
     with np.errstate(invalid="ignore", over="ignore"):
-        return [given(op, x, 0).astype(dtype)]
+        return [a.astype(target.numpy)]
 
 
 def _is_inf(op: Op, x: Inputs) -> list[Array]:
@@ -152,6 +156,11 @@ def _mod(op: Op, x: Inputs) -> list[Array]:
     return [np.fmod(a, b) if op.attr_int("fmod", 0) else np.mod(a, b)]
 
 
+def _bit_shift(op: Op, x: Inputs) -> list[Array]:
+    shift = np.right_shift if op.attr_str("direction", "") == "RIGHT" else np.left_shift
+    return [np.asarray(shift(given(op, x, 0), given(op, x, 1)))]
+
+
 def _elu(op: Op, x: Inputs) -> list[Array]:
     a = given(op, x, 0)
     return [np.where(a < 0, a.dtype.type(op.attr_float("alpha", 1.0)) * np.expm1(np.minimum(a, 0)), a).astype(a.dtype)]
@@ -167,11 +176,17 @@ def _mean(op: Op, x: Inputs) -> list[Array]:
     return [(total / len(x)).astype(total.dtype)]
 
 
+def _thresholded(op: Op, inputs: Inputs) -> list[Array]:
+    x = given(op, inputs, 0)
+    return [np.where(x > op.attr_float("alpha", 1.0), x, 0).astype(x.dtype)]
+
+
 OPS: dict[str, Function] = {
     "Abs": _unary(np.abs), "Neg": _unary(np.negative), "Sqrt": _unary(np.sqrt), "Exp": _unary(np.exp), "Log": _unary(np.log),
     "Erf": _unary(erf), "Tanh": _unary(np.tanh), "Sigmoid": _unary(sigmoid), "Reciprocal": _unary(lambda a: 1 / a),
     "Floor": _unary(np.floor), "Ceil": _unary(np.ceil), "Round": _unary(np.rint), "Sign": _unary(np.sign), "Sin": _unary(np.sin),
     "Cos": _unary(np.cos), "Tan": _unary(np.tan), "Atan": _unary(np.arctan), "Softsign": _unary(lambda a: a / (1 + np.abs(a))),
+    "ThresholdedRelu": _thresholded,
     "Softplus": _unary(lambda a: np.logaddexp(a, 0)), "Mish": _unary(lambda a: a * np.tanh(np.logaddexp(a, 0))),
     "Not": _test(np.logical_not), "IsNaN": _test(np.isnan), "IsInf": _is_inf,
     "Add": _binary(np.add), "Sub": _binary(np.subtract), "Mul": _binary(np.multiply), "Div": _binary(divide), "Pow": _binary(_power),
@@ -182,5 +197,7 @@ OPS: dict[str, Function] = {
     "Relu": _activation("Relu"), "HardSwish": _activation("HardSwish"), "HardSigmoid": _activation("HardSigmoid", 0.2, 0.5),
     "LeakyRelu": _activation("LeakyRelu", 0.01), "Silu": _activation("Silu"),
     "Gelu": lambda op, x: [gelu(given(op, x, 0), op.attr_str("approximate", "none"))],
+    "BitShift": _bit_shift, "BitwiseAnd": _binary(np.bitwise_and), "BitwiseOr": _binary(np.bitwise_or),
+    "BitwiseXor": _binary(np.bitwise_xor), "BitwiseNot": _unary(np.bitwise_not),
     "Where": lambda op, x: [np.where(given(op, x, 0), given(op, x, 1), given(op, x, 2))],
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,14 +12,15 @@ import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError, UnsupportedModelError
 from hetsched.graph import Graph, Op, Tensor
-from hetsched.reference import elementwise, language, layout, linear, quantized, reductions, resize
+from hetsched.reference import attention, elementwise, language, layout, linear, quantized, reductions, resize
+from hetsched.reference.element_types import NUMBER_OF
 from hetsched.reference.elementwise import Array, Function
 from hetsched.reference.gguf_types import constant_value
 
 
 @lru_cache(maxsize=1)
 def _functions() -> Mapping[str, Function]:
-    tables = (elementwise.OPS, language.OPS, layout.OPS, linear.OPS, quantized.OPS, reductions.OPS, resize.OPS)
+    tables = (attention.OPS, elementwise.OPS, language.OPS, layout.OPS, linear.OPS, quantized.OPS, reductions.OPS, resize.OPS)
     return {name: f for table in tables for name, f in table.items()}
 
 
@@ -42,7 +44,7 @@ def run_op(op: Op, inputs: Sequence[npt.NDArray[Any] | None], tensors: Mapping[s
         UnsupportedModelError: there is no reference function for the type.
         ExecutionError: the inputs do not fit the operator.
     """
-    if op.body:
+    if op.is_composite:
         values = {name: a for name, a in zip(op.inputs, inputs, strict=False) if a is not None}
         _run_all(op.body, values, tensors or {})
         return [values[o] for o in op.outputs]
@@ -61,8 +63,17 @@ def _run_all(ops: Sequence[Op], values: dict[str, Array], tensors: Mapping[str, 
         for name in op.inputs:
             if name and name not in values and name in tensors and tensors[name].is_constant:
                 values[name] = constant_value(tensors[name])
+        op = _with_output_type(op, tensors)
         results = run_op(op, [values[i] if i else None for i in op.inputs], tensors)
         values.update((name, value) for name, value in zip(op.outputs, results, strict=False) if name)
+
+
+def _with_output_type(op: Op, tensors: Mapping[str, Tensor]) -> Op:
+    """A QuantizeLinear to a type that numpy does not have, with that type as attribute: its zero point no longer tells it."""
+    out = tensors.get(op.outputs[0]) if op.type == "QuantizeLinear" else None
+    if out is None or not out.is_packed:
+        return op
+    return replace(op, attrs={**op.attrs, "output_dtype": NUMBER_OF[out.dtype]})
 
 
 def run(graph: Graph, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, Array]:
@@ -79,6 +90,7 @@ def run(graph: Graph, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, Array]
         tensor, value = graph.tensors[name], np.asarray(feeds[name])
         if value.shape != tensor.shape:
             raise OptionError(f"the input {name!r} has shape {list(value.shape)} where {list(tensor.shape)} is expected")
-        values[name] = value.astype(tensor.dtype.numpy, copy=False)
+        # What numpy has no type for is held wider: small floats as float32.
+        values[name] = value.astype(np.float32 if tensor.is_packed and tensor.dtype.is_float else tensor.dtype.numpy, copy=False)
     _run_all(graph.ops, values, graph.tensors)
     return {n: v for n, v in values.items() if not (n in graph.tensors and graph.tensors[n].is_constant)}

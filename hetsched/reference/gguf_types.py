@@ -147,9 +147,9 @@ def kind_of(tensor: Tensor) -> str:
 def constant_value(tensor: Tensor) -> npt.NDArray[Any]:
     """A constant's value as a numpy array, decoded to float32 where it is packed in a way that is known here."""
     q = tensor.quantization
-    if tensor.is_packed and tensor.data is not None and (tensor.dtype is DType.BF16 or (q is not None and q.block_bytes)):
+    if tensor.is_packed and tensor.data is not None and q is not None and q.block_bytes:
         return decode_rows(tensor).reshape(tensor.shape)
-    return tensor.numpy()
+    return tensor.values()
 
 
 def bfloat16(raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.graph import Op
+from hetsched.reference.attention import rotary_by_broadcast
 from hetsched.reference.elementwise import Array, Function, Inputs, gelu, given, optional, sigmoid
 from hetsched.reference.reductions import softmax
 
@@ -24,8 +25,11 @@ def _rms_norm(op: Op, x: Inputs) -> list[Array]:
 def _rotary_embedding(op: Op, x: Inputs) -> list[Array]:
     """ONNX's RotaryEmbedding on ``[batch, heads, tokens, dim]``, ``[batch, tokens, heads · dim]`` or ``[rows, heads · dim]``.
 
-    Cosines and sines are given per token, or as tables with ``position_ids``.
+    Cosines and sines are given per token, or as tables with ``position_ids``; with ``broadcast`` as the file's own products
+    have them.
     """
+    if op.attr_int("broadcast", 0):
+        return rotary_by_broadcast(op, x)
     a, cos, sin, positions = given(op, x, 0), given(op, x, 1), given(op, x, 2), optional(x, 3)
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
@@ -92,7 +96,10 @@ def _mixture(op: Op, x: Inputs) -> list[Array]:
     """Sum of the chosen experts' outputs, weighted with their shares."""
     a, share, chosen = given(op, x, 0), given(op, x, 1), given(op, x, 2)
     count = 1 if op.attr_int("stacked", 1) else op.attr_int("num_experts", 1)
-    weights = [given(op, x, 3 + i) for i in range(3 * count)]
+    if op.attr_int("joined", 0):
+        weights = [*np.split(given(op, x, 3), 2, 1), given(op, x, 4)]
+    else:
+        weights = [given(op, x, 3 + i) for i in range(3 * count)]
     y = np.zeros(a.shape, np.float64)
     for e in np.unique(chosen):
         rows, slot = np.nonzero(chosen == e)
@@ -140,6 +147,13 @@ def _selective_scan(op: Op, x: Inputs) -> list[Array]:
     return [y.reshape(a.shape).astype(a.dtype), h.astype(np.float32)]
 
 
+def _sample(op: Op, x: Inputs) -> list[Array]:
+    """The position of the highest score (``greedy``); the other methods are random and have no reference."""
+    if (method := op.attr_str("method", "greedy")) != "greedy":
+        raise ValueError(f"sampling with {method} is random, so there is no reference for it")
+    return [np.argmax(given(op, x, 0), -1).astype(np.int64)]
+
+
 OPS: dict[str, Function] = {
     "RMSNorm": _rms_norm,
     "RotaryEmbedding": _rotary_embedding,
@@ -148,4 +162,5 @@ OPS: dict[str, Function] = {
     "MoE": _mixture,
     "CausalConv": _causal_conv,
     "SelectiveScan": _selective_scan,
+    "Sample": _sample,
 }

@@ -7,6 +7,7 @@ import numpy as np
 from hetsched.graph import DType, Op
 from hetsched.reference.element_types import element_type
 from hetsched.reference.elementwise import Array, Function, Inputs, given, optional
+from hetsched.small_types import nearest
 
 
 def along(value: Array, rank: int, axis: int, block: int, shape: tuple[int, ...]) -> Array:
@@ -21,6 +22,8 @@ def along(value: Array, rank: int, axis: int, block: int, shape: tuple[int, ...]
 def dequantize(x: Array, scale: Array, zero_point: Array | None, axis: int = 1, block: int = 0) -> Array:
     """``(x - zero_point) * scale`` in the type of ``scale``."""
     factor = along(scale, x.ndim, axis, block, x.shape)
+    if x.dtype.kind == "f":  # small floats, which have no zero point
+        return np.asarray(x.astype(scale.dtype) * factor)
     y = x.astype(np.int32)
     if zero_point is not None:
         y = y - along(zero_point, x.ndim, axis, block, x.shape).astype(np.int32)
@@ -29,18 +32,22 @@ def dequantize(x: Array, scale: Array, zero_point: Array | None, axis: int = 1, 
 
 def quantize(x: Array, scale: Array, zero_point: Array | None, dtype: DType, axis: int = 1, block: int = 0) -> Array:
     """``saturate(round(x / scale) + zero_point)`` as ``dtype``; halves go to the even neighbour."""
-    info = np.iinfo(dtype.numpy)
+    if dtype.is_float:
+        return nearest(x / along(scale, x.ndim, axis, block, x.shape).astype(x.dtype), dtype.value)
+    least = 0 if dtype.value[0] == "u" else -(1 << (dtype.bits - 1))
+    carrier = dtype.numpy if dtype.bits >= 8 else np.dtype(np.int8 if least else np.uint8)
     q = np.rint(x / along(scale, x.ndim, axis, block, x.shape).astype(x.dtype)).astype(np.float64)
     if zero_point is not None:
         q = q + along(zero_point, x.ndim, axis, block, x.shape).astype(np.float64)
-    return np.asarray(np.clip(np.nan_to_num(q), info.min, info.max)).astype(dtype.numpy)
+    return np.asarray(np.clip(np.nan_to_num(q), least, least + (1 << dtype.bits) - 1)).astype(carrier)
 
 
 def _quantize_linear(op: Op, x: Inputs) -> list[Array]:
-    zero_point = optional(x, 2)
-    if zero_point is None:
-        number = op.attr_int("output_dtype", 0)
-        dtype = element_type(number, f"node {op.name!r}") if number else DType.U8
+    zero_point, number = optional(x, 2), op.attr_int("output_dtype", 0)
+    if number:
+        dtype = element_type(number, f"node {op.name!r}")
+    elif zero_point is None:
+        dtype = DType.U8
     else:
         dtype = DType(f"{'u' if zero_point.dtype.kind == 'u' else 'i'}{zero_point.dtype.itemsize * 8}")
     axis, block = op.attr_int("axis", 1), op.attr_int("block_size", 0)

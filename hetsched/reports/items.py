@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hetsched.graph import Graph
+from hetsched.passes import PassReport
 from hetsched.plans import Deployment, Entry
 from hetsched.socs import SoC
 from hetsched.trace import Trace
@@ -14,12 +15,17 @@ from hetsched.trace import Trace
 
 @dataclass(frozen=True)
 class PlanItem:
-    """A deployment. With its ``graph`` the placement is drawn on the operators; with its ``soc`` estimates are listed."""
+    """A deployment.
+
+    With its ``graph`` the placement is drawn on the operators; with its ``soc`` estimates are listed; with ``passes`` what
+    they made of the file's graph.
+    """
 
     deployment: Deployment
     graph: Graph | None = None
     soc: SoC | None = None
     title: str = ""
+    passes: Sequence[PassReport] = ()
 
 
 @dataclass(frozen=True)
@@ -59,11 +65,15 @@ def soc_name(item: PlanItem) -> str:
 
 
 def model_name(item: PlanItem) -> str:
-    """The model's file name without its ending."""
+    """The model's name, or its file name without the ending where only the plan is at hand."""
+    if item.graph is not None:
+        return item.graph.name
     name = item.deployment.model.path.replace("\\", "/").rsplit("/", 1)[-1]
     return name.rsplit(".", 1)[0] or name
 
 
 def entry_name(entry: Entry, item: PlanItem) -> str:
-    """``decode, level 2``: empty where a deployment has one plan only."""
-    return "" if len(item.deployment.entries) == 1 else f"{entry.phase}, level {entry.level}"
+    """``decode, level 2``: empty for the only plan of a model without phases; the level is left out where all have the same."""
+    if len(item.deployment.entries) == 1:
+        return "" if entry.phase == "inference" else entry.phase
+    return f"{entry.phase}, level {entry.level}"

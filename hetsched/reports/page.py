@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from hetsched.passes import PassReport
 from hetsched.plans import Entry, Plan
 from hetsched.reports import graph_view, memory, provenance, summary, timeline, why
 from hetsched.reports.checks import check_view
@@ -67,6 +68,7 @@ class PlanView:
     rows: Sequence[why.Row]
     facts: Sequence[tuple[str, str]]
     estimates: Sequence[provenance.Estimate]
+    passes: Sequence[PassReport]
     notes: Sequence[str]
     measured: Sequence[Any]
     agreed: Sequence[str]
@@ -150,6 +152,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         rows=why.rows(plan, palette, [s for _, _, s in timed]),
         facts=provenance.facts(item),
         estimates=provenance.estimates(item.soc),
+        passes=[p for p in item.passes if p.changed],
         notes=plan.notes,
         agreed=[n for n, _, _ in agreed],
         measured=measured_views(plan, timed, palette),

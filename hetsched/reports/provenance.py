@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from hetsched.fusions import Fusions
 from hetsched.reports.items import PlanItem
 from hetsched.socs import Figure, OperatingPoint, SoC
 
@@ -49,6 +50,9 @@ def _walk(value: object, where: str, out: list[Estimate]) -> None:
     if isinstance(value, Figure):
         if value.estimated is not None:
             out.append(Estimate(where, f"{value.value:g}", value.estimated))
+    elif isinstance(value, Fusions):
+        if value.estimated is not None:
+            out.append(Estimate(where, f"{len(value.value)} composites", value.estimated))
     elif isinstance(value, BaseModel):
         for name in type(value).model_fields:
             _walk(getattr(value, name), f"{where}.{name}" if where else name, out)

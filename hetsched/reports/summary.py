@@ -125,7 +125,28 @@ def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
     out.append(Tile("Gap", share(plan.gap) if plan.bound_s > 0 else "unknown", f"{bound}, {plan.status}, {plan.solver}", "proven"))
     if p.simulated_s is not None:
         out.insert(1, Tile("Contended", quantity(p.simulated_s, "s"), "shared bandwidth, one inference", "simulated"))
-    return out
+    return [*out, *_language_tiles(item, entry)]
+
+
+def _language_tiles(item: PlanItem, entry: Entry) -> list[Tile]:
+    """The figures of a prompt and its answer that belong to a phase."""
+    asked = item.deployment.language
+    if asked is None or asked.prediction is None:
+        return []
+    p = asked.prediction
+    if entry.phase == "prefill":
+        spread = f"80 %: {interval(*p.ttft_interval_s, 's')}"
+        return [
+            Tile("First token", quantity(p.ttft_s, "s"), f"prompt of {asked.prompt} tokens, {spread}", "predicted"),
+            Tile("Prefill", quantity(p.prefill_rate, "tok/s"), "tokens of the prompt", "predicted"),
+        ]
+    growth = f"{quantity(p.kv_bytes_per_token, 'B')} a token{f', {asked.kv}' if asked.kv else ''}"
+    context = f"context of {asked.prompt} to {asked.prompt + asked.generate} tokens"
+    return [
+        Tile("Decode", quantity(p.decode_rate, "tok/s"), f"averaged over a {context}", "predicted"),
+        Tile("Energy per token", quantity(p.energy_per_token_j, "J"), "of the decode steps", "predicted"),
+        Tile("KV cache", quantity(p.kv_cache_bytes, "B"), growth, "predicted"),
+    ]
 
 
 def shares(plan: Plan, item: PlanItem, colours: Mapping[str, str]) -> list[Share]:

@@ -1,4 +1,4 @@
-"""Is the run right? Every op's outputs against ONNX Runtime on the user's own file."""
+"""Is the run right? Every op's outputs against the user's own file, run by somebody else (:mod:`hetsched.runtime.oracle`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from hetsched.errors import CheckError
 from hetsched.graph import Graph, Op, Tensor
+from hetsched.passes.unfuse import parts
 from hetsched.plans import Plan
 from hetsched.runtime.comparison import Difference, compare
-from hetsched.runtime.oracle import reference_tensors
+from hetsched.runtime.oracle import reference_of
 
 if TYPE_CHECKING:
     from hetsched.runtime.executable import RunResult
@@ -55,11 +56,15 @@ class TensorCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The comparison of a whole run. ``unmatched`` are tensors that the user's file does not have (made by passes)."""
+    """The comparison of a whole run. ``unmatched`` are tensors that the user's file does not have (made by passes).
+
+    ``oracle`` is who computed the reference.
+    """
 
     model: str
     checks: tuple[TensorCheck, ...]
     unmatched: tuple[str, ...]
+    oracle: str = "ONNX Runtime"
 
     @property
     def failures(self) -> tuple[TensorCheck, ...]:
@@ -130,6 +135,7 @@ class CheckReport:
         worst = self.worst
         return {
             "passed": self.passed,
+            "oracle": self.oracle,
             "tensors": len(self.checks),
             "failed": len(self.failures),
             "constant": len(self.constants),
@@ -144,37 +150,41 @@ class CheckReport:
 
 
 def check(graph: Graph, plan: Plan, feeds: Mapping[str, npt.NDArray[Any]], result: RunResult, *, model: Path | None = None) -> CheckReport:
-    """Compare an observed run with ONNX Runtime on the original file.
+    """Compare an observed run with the original file: in ONNX Runtime, in LiteRT, or in the reference executor.
 
     Args:
         graph: the graph that ran.
         plan: its plan (precision and queue of each op).
         feeds: what was fed.
         result: of ``Executable.run(..., observe=True)``.
-        model: the file to compare with; default: the graph's own source.
+        model: the file to compare with; default: the graph's own source; a graph without one is compared with its own unfused
+            operators.
 
     Float ops must reach cosine 0.9999. From the first integer op on, intermediates are reported and graph outputs must
     reach cosine 0.99 and 20 dB. If the reference of every graph output is constant, the check fails by itself: any kernel
     would pass it.
 
     Raises:
-        CheckError: nothing was observed, there is no file to compare with, or ONNX Runtime cannot run it.
+        CheckError: nothing was observed, or nothing here can run the file.
     """
-    path = model or graph.source
-    if path is None or path.suffix.lower() != ".onnx":
-        what = f"the graph {graph.name!r} has no file" if path is None else f"{path.name} is none"
-        raise CheckError(f"checking needs an ONNX file, which ONNX Runtime runs for comparison, and {what}: run without --check")
     if not result.observed:
         raise CheckError("the run kept no intermediate tensors: run with observe=True before checking")
-    reference = reference_tensors(path, feeds, [*result.observed, *graph.outputs])
-    return compare_run(graph, plan, result.observed, reference)
+    wanted = [*result.observed, *graph.outputs, *_stands_for(graph).values()]
+    reference = reference_of(graph, model or graph.source, feeds, wanted)
+    return compare_run(graph, plan, result.observed, {**feeds, **reference.values}, reference.oracle)
 
 
 def compare_run(
-    graph: Graph, plan: Plan, observed: Mapping[str, npt.NDArray[Any]], reference: Mapping[str, npt.NDArray[Any]]
-) -> CheckReport:
-    """Compare observed tensors with reference tensors of the same names, op by op."""
+    graph: Graph, plan: Plan, observed: Mapping[str, npt.NDArray[Any]], reference: Mapping[str, npt.NDArray[Any]],
+    oracle: str = "ONNX Runtime",
+) -> CheckReport:  # fmt: skip
+    """Compare observed tensors with reference tensors of the same names, op by op.
+
+    Integers that a pass made of a float tensor are compared with that tensor, as reals; those of ``PropagateQuantization`` have
+    its name and ``/integers``.
+    """
     placed = {p.op: p for p in plan.placements}
+    stands_for = _stands_for(graph)
     integer = _after_integer(graph, {p.op: p.precision for p in plan.placements})
     checks: list[TensorCheck] = []
     unmatched: list[str] = []
@@ -182,22 +192,33 @@ def compare_run(
         for name in op.outputs:
             if name not in observed:
                 continue
-            if name not in reference:
+            known = name if name in reference else stands_for.get(name, name.removesuffix("/integers"))
+            if known not in reference:
                 unmatched.append(name)
                 continue
             tensor = graph.tensors[name]
-            difference = _difference(graph, tensor, observed[name], reference[name])
+            difference = _difference(graph, tensor, observed[name], reference[known])
             verdict, reason = _judge(tensor, difference, name in graph.outputs, op.name in integer)
             p = placed[op.name]
             checks.append(
                 TensorCheck(op.name, op.type, op.origin, p.queue, p.precision, name, name in graph.outputs, difference, verdict, reason)
             )
-    return CheckReport(graph.name, tuple(checks), tuple(unmatched))
+    return CheckReport(graph.name, tuple(checks), tuple(unmatched), oracle)
+
+
+def _stands_for(graph: Graph) -> dict[str, str]:
+    """Quantized tensor -> the float tensor that it was made of or, failing that, that is made of it.
+
+    The QuantizeLinear and DequantizeLinear that say so may be alone or in an operator.
+    """
+    nodes = [part for op in graph.ops for part in parts(op)]
+    made_of_it = {part.inputs[0]: part.outputs[0] for part in nodes if part.type == "DequantizeLinear"}
+    return made_of_it | {part.outputs[0]: part.inputs[0] for part in nodes if part.type == "QuantizeLinear"}
 
 
 def _difference(graph: Graph, tensor: Tensor, got: npt.NDArray[Any], reference: npt.NDArray[Any]) -> Difference:
     if got.shape != reference.shape:
-        raise CheckError(f"tensor {tensor.name!r} has the shape {list(got.shape)} here and {list(reference.shape)} in ONNX Runtime")
+        raise CheckError(f"tensor {tensor.name!r} has the shape {list(got.shape)} here and {list(reference.shape)} in the reference")
     return compare(dequantized(graph, tensor, got), dequantized(graph, tensor, reference))
 
 

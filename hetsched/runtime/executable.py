@@ -18,6 +18,7 @@ from hetsched.plans import Plan, PlanSegment
 from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
 from hetsched.runtime.delegates import load_delegate
 from hetsched.runtime.delegates.base import Delegate, SegmentJob
+from hetsched.runtime.delegates.mixed import MixedDelegate
 from hetsched.runtime.fences import FenceBoard
 from hetsched.runtime.inputs import validate_feeds
 from hetsched.runtime.timeline import Timeline
@@ -114,16 +115,19 @@ def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | N
 
 def _delegates(plan: Plan, forced: str | Delegate | None) -> dict[int, Delegate]:
     """The delegate of each segment, by index; each one is probed."""
-    names = {s.index: _delegate_of(s, plan) if forced is None else forced for s in plan.segments}
-    loaded = {name: _available(name) for name in dict.fromkeys(names.values()) if isinstance(name, str)}
-    return {index: loaded[name] if isinstance(name, str) else name for index, name in names.items()}
+    if forced is not None:
+        one = _available(forced) if isinstance(forced, str) else forced
+        return dict.fromkeys((s.index for s in plan.segments), one)
+    named = {p.op: p.delegate for p in plan.placements}
+    loaded = {name: _available(name) for name in dict.fromkeys(named.values())}
+    return {s.index: _delegate_of(s, named, loaded) for s in plan.segments}
 
 
-def _delegate_of(segment: PlanSegment, plan: Plan) -> str:
-    names = list(dict.fromkeys(p.delegate for p in plan.placements if p.op in segment.ops))
-    if len(names) != 1:
-        raise PlanError(f"segment {segment.index} mixes the delegates {', '.join(names)}: a segment has one")
-    return names[0]
+def _delegate_of(segment: PlanSegment, named: Mapping[str, str], loaded: Mapping[str, Delegate]) -> Delegate:
+    """The delegate of all of a segment's ops, or one that hands each op to its own."""
+    delegates = {op: loaded[named[op]] for op in segment.ops}
+    names = dict.fromkeys(named[op] for op in segment.ops)
+    return loaded[next(iter(names))] if len(names) == 1 else MixedDelegate(delegates)
 
 
 def _available(name: str) -> Delegate:

@@ -9,37 +9,84 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import OptionError
-from hetsched.graph import DType, Graph, Tensor
+from hetsched.graph import DType, Graph, Role, Tensor
 
-#: Token ids stay below this, so that any vocabulary has them.
+#: Token ids stay below this where nothing says how many there are, so that any vocabulary has them.
 _MAX_TOKEN = 1000
+_STATE_WORDS = ("past_key", "past_value", "past.", "cache", "state")
+#: Indices keep their values on the way through these.
+_CARRIERS = frozenset({"Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Slice", "Split", "Concat", "Expand"})
 
 
 def make_inputs(graph: Graph, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
     """Seeded noise for every input of ``graph``.
 
-    Floats are standard normal; 64-bit integers are small token ids, or a mask whose last quarter is padding if the name
-    contains ``mask``, or zeros if it contains ``type``; other integers cover 0-255 (bytes) or their own smaller range;
-    booleans are masks too.
+    States (by role, or by a name such as ``past_key_values`` or ``state``) are what the file starts them with, else zero,
+    quantized ones their zero point. Masks (booleans, or by name) are ones beside states, and end in a quarter of padding
+    otherwise. Floats are standard normal and quantized integers cover their type. Integers that index a Gather stay within what
+    it gathers from; other 64-bit ones are small token ids, or zeros if the name contains ``type``; others cover 0-255 (bytes) or
+    their own smaller range.
     """
     rng = np.random.default_rng(seed)
-    return {name: _noise(graph.tensors[name], rng) for name in graph.inputs}
+    return {name: _noise(graph, graph.tensors[name], rng) for name in graph.inputs}
 
 
-def _noise(tensor: Tensor, rng: np.random.Generator) -> npt.NDArray[Any]:
+def _noise(graph: Graph, tensor: Tensor, rng: np.random.Generator) -> npt.NDArray[Any]:
     dtype = tensor.dtype.numpy
     name = tensor.name.lower()
+    if is_state(graph, tensor.name):
+        return first_value(graph, tensor)
     if tensor.dtype is DType.BOOL or "mask" in name:
         mask = np.ones(tensor.shape, dtype)
-        if mask.ndim:
+        if mask.ndim and not any(is_state(graph, n) for n in graph.inputs):
             mask[..., mask.shape[-1] - mask.shape[-1] // 4 :] = 0  # padding: a mask of ones only would prove nothing
         return mask
     if tensor.dtype.is_float:
         return rng.standard_normal(tensor.shape).astype(dtype)
-    if "type" in name:
+    info = np.iinfo(dtype)
+    if tensor.quantization is not None:
+        return rng.integers(int(info.min), int(info.max), tensor.shape, endpoint=True).astype(dtype)
+    limit = _indexed(graph, tensor.name)
+    if limit is None and "type" in name:
         return np.zeros(tensor.shape, dtype)
-    high = _MAX_TOKEN if tensor.dtype is DType.I64 else 256
-    return rng.integers(0, min(high, int(np.iinfo(dtype).max) + 1), tensor.shape).astype(dtype)
+    if limit is None:
+        limit = _MAX_TOKEN if tensor.dtype is DType.I64 else 256
+    return rng.integers(0, max(1, min(limit, int(info.max) + 1)), tensor.shape).astype(dtype)
+
+
+def is_state(graph: Graph, name: str) -> bool:
+    """Whether an input is a state: by its role, because an output continues it, or by its name."""
+    tensor = graph.tensors[name]
+    known = tensor.role is Role.STATE or name in graph.states.values() or name in graph.first_values
+    return known or (tensor.dtype.is_float and any(word in name.lower() for word in _STATE_WORDS))
+
+
+def first_value(graph: Graph, tensor: Tensor) -> npt.NDArray[Any]:
+    """What a state starts with: what the file says, else zeros, which are the zero point of a quantized one."""
+    if tensor.name in graph.first_values:
+        return np.array(graph.first_values[tensor.name].numpy())
+    q = tensor.quantization
+    zero = np.zeros((), tensor.dtype.numpy) if q is None or q.zero_point is None else graph.tensors[q.zero_point].numpy()
+    along = [-1 if q is not None and i == q.axis else 1 for i in range(len(tensor.shape))] if zero.size > 1 else []
+    return np.array(np.broadcast_to(zero.reshape(along), tensor.shape).astype(tensor.dtype.numpy))
+
+
+def _indexed(graph: Graph, name: str) -> int | None:
+    """The smallest extent that the integers in tensor ``name`` index, themselves or moved and cast; None if they index nothing."""
+    limits, open_, seen = [], [name], {name}
+    while open_:
+        tensor = open_.pop()
+        for i in graph.consumers.get(tensor, ()):
+            op = graph.ops[i]
+            if op.type in ("Gather", "GatherElements") and tensor in op.inputs[1:]:
+                data = graph.tensors[op.inputs[0]].shape
+                if data:
+                    limits.append(data[op.attr_int("axis", 0) % len(data)])
+            elif op.type in _CARRIERS and op.inputs[0] == tensor:
+                new = [o for o in op.outputs if o and o not in seen]
+                open_ += new
+                seen.update(new)
+    return min(limits, default=None)
 
 
 def validate_feeds(graph: Graph, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

@@ -13,6 +13,7 @@ from hetsched.graph import DType, Graph, Op, Tensor
 
 Rule: TypeAlias = Callable[[Op, Graph], str | None]
 
+_FEW_BITS = frozenset({DType.I4, DType.U4, DType.I2, DType.U2})
 _STORED = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.I32})
 _MOVABLE = frozenset(
     {DType.F32, DType.F64, DType.F16, DType.I64, DType.I32, DType.I16, DType.I8, DType.U64, DType.U32, DType.U16, DType.U8, DType.BOOL}
@@ -61,6 +62,8 @@ def _touches_quantized(op: Op, graph: Graph) -> bool:
 
 
 def _is_real(t: Tensor) -> bool:
+    if t.quantization is not None and t.is_constant and t.quantization.scale:
+        return t.dtype in _STORED or t.dtype in _FEW_BITS
     if t.quantization is not None:
         return t.dtype in _STORED and t.quantization.granularity != "group"
     return t.dtype is DType.F32
@@ -147,6 +150,20 @@ def _conv(op: Op, graph: Graph) -> str | None:
 
 def _matmul(op: Op, graph: Graph) -> str | None:
     return _real(op, graph)
+
+
+def _matmul_n_bits(op: Op, graph: Graph) -> str | None:
+    x, w, y = graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]], graph.tensors[op.outputs[0]]
+    if w.quantization is None:
+        return f"its weight {w.name!r} has groups that are out of order, or zero points that are floats"
+    return _first([x, w, y], _is_real, "float32 or quantized tensors") or _parameters(op, graph, 1)
+
+
+def _gathers_blocks(op: Op, graph: Graph) -> str | None:
+    data = [graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]]
+    bad = _first(data, _is_real, "float32 or quantized tensors")
+    bad = bad or _first([graph.tensors[op.inputs[1]]], lambda t: t.dtype in _INDEX, "int64 or int32 indices")
+    return bad or (None if data[0].is_constant else f"its table {data[0].name!r} is computed while running")
 
 
 def _gemm(op: Op, graph: Graph) -> str | None:
@@ -279,7 +296,7 @@ def _resize(op: Op, graph: Graph) -> str | None:
 
 RULES: Mapping[str, Rule] = {
     "Conv": _conv, "FusedConv": _conv, "ConvTranspose": _conv, "FusedConvTranspose": _conv,
-    "MatMul": _matmul, "FusedMatMul": _matmul, "Gemm": _gemm, "FusedGemm": _gemm,
+    "MatMul": _matmul, "FusedMatMul": _matmul, "MatMulNBits": _matmul_n_bits, "Gemm": _gemm, "FusedGemm": _gemm,
     **dict.fromkeys(_UNARY, _real),
     **dict.fromkeys(("Neg", "Abs", "Sign", "Relu"), _number),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mod"), _number),
@@ -289,6 +306,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"), _moves(1)),
     **dict.fromkeys(("Transpose", "Slice", "Expand", "Split", "Tile", "Pad", "DepthToSpace", "SpaceToDepth"), _moves(1)),
     "Where": _moves(0), "Cast": _casts, "Concat": _moves(0), "Gather": _gathers, "GatherElements": _gathers,
+    "GatherBlockQuantized": _gathers_blocks,
     "BatchNormalization": _leading_real(1), "LayerNormalization": _leading_real(1), "InstanceNormalization": _leading_real(1),
     "Softmax": _real, "FusedSoftmax": _real, "LogSoftmax": _log_softmax,
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _reduces),

@@ -74,17 +74,32 @@ def huge(folder: Path) -> list[object]:
     return ["plan", "m.onnx", *SOC]
 
 
-def nested_if(folder: Path) -> list[object]:
-    branch = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1])]
-    )
+def control_flow(folder: Path, node: onnx.NodeProto) -> list[object]:
+    """A model of one node that reads ``x`` and the bool ``c``, and writes ``y``."""
     graph = helper.make_graph(
-        [helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch)], "g",
+        [node], "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
     )  # fmt: skip
     (folder / "m.onnx").write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     return ["plan", "m.onnx", *SOC]
+
+
+def branch_of_nothing(folder: Path) -> list[object]:
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["gone"], ["r"])], "b", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1])]
+    )
+    return control_flow(folder, helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch))
+
+
+def endless_loop(folder: Path) -> list[object]:
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Constant", [], ["on"], value=numpy_helper.from_array(np.array(True))), helper.make_node("Relu", ["v"], ["w"])],
+        "b", [value("i", TensorProto.INT64, []), value("k", TensorProto.BOOL, []), value("v", TensorProto.FLOAT, [1])],
+        [value("on", TensorProto.BOOL, []), value("w", TensorProto.FLOAT, [1])],
+    )  # fmt: skip
+    return control_flow(folder, helper.make_node("Loop", ["", "", "x"], ["y"], "spin", body=body))
 
 
 def escaping_weights(folder: Path) -> list[object]:
@@ -262,7 +277,8 @@ def model_of_no_text(folder: Path) -> list[object]:
 
 KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (truncated, "m.onnx"), (empty, "m.onnx"), (garbage, "m.onnx"), (absent, "nowhere.onnx"), (a_folder, ""), (cyclic, "cycle"),
-    (missing_dims, "--dim"), (unknown_dim, "nope"), (huge, "x"), (nested_if, "choice"), (escaping_weights, "etc/passwd"),
+    (missing_dims, "--dim"), (unknown_dim, "nope"), (huge, "x"),
+    (branch_of_nothing, "gone"), (endless_loop, "spin"), (escaping_weights, "etc/passwd"),
     (unknown_soc, "snapdragon-9000"), (malformed_soc, "soc.yaml"), (hostile_soc, "soc.yaml"), (unknown_solver, "magic"),
     (unknown_objective, "beauty"), (unknown_precision, "w0a0"), (unwritable, "no/such/folder"), (unknown_op, "nope"),
     (not_a_plan, "plan.json"), (broken_json, "plan.json"), (cold_ambient, "-300"), (silly_duration, "ten minutes"),

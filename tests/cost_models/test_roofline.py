@@ -47,6 +47,7 @@ def _work(
         zero,
         zero,
         zero,
+        zero,
         (),
     )
 
@@ -212,3 +213,17 @@ def test_a_faster_processor_is_never_slower(macs: float, elems: float, weights: 
         figure["value"] *= factor
     work = _work(macs, elems, weights)
     assert _seconds(work, validate_soc(raw, "faster")) <= _seconds(work, base) * (1 + 1e-12)
+
+
+def test_large_models_keep_no_more_resident_than_the_fit_saw(soc: SoC) -> None:
+    rates = queue_rates(soc, soc.queues["npu"])
+    share, most = rates.family.weight_share, rates.family.resident_bytes
+    assert share < 1.0 and most < 1e8
+
+    def streamed(nbytes: float) -> float:
+        return float(roofline(_work(weights=nbytes / 2), rates, "f16", Storage(2.0, 2.0, 2.0, 2.0)).dram_bytes[0])
+
+    assert streamed(50e6) == pytest.approx(share * 50e6)
+    assert streamed(2e9) == pytest.approx(2e9 - most)
+    bytes_in = np.linspace(1e6, 3e9, 200)
+    assert np.all(np.diff([streamed(b) for b in bytes_in]) > 0), "more weights are never read faster"

@@ -105,15 +105,6 @@ def test_opsets_out_of_range(save: Save, opset: int) -> None:
         load(save("g (float[2] x) => (float[2] y) { y = Relu(x) }", opset))
 
 
-def test_loops_are_refused(save: Save) -> None:
-    text = """
-    g (float[2] x, int64 n, bool c) => (float[2] y) {
-        y = Loop(n, c, x) < body = b (int64 i, bool k, float[2] v) => (bool k2, float[2] w) { k2 = Identity(k)  w = Relu(v) } >
-    }"""
-    with pytest.raises(UnsupportedModelError, match="'Loop_0' is a nested Loop"):
-        load(save(text))
-
-
 def test_operators_of_other_domains_are_named(save: Save) -> None:
     text = "g (float[2] x) => (float[2] y) { y = com.microsoft.Inverse(x) }"
     with pytest.raises(UnsupportedModelError, match=r"'Inverse' of domain 'com\.microsoft'"):

@@ -13,11 +13,12 @@ import pytest
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import kv_bytes_per_token, parameters, state_bytes
+from hetsched.frontends.decoder_graph import parameters, state_bytes
 from hetsched.frontends.gguf_frontend import GgufFrontend
 from hetsched.graph import DType, Graph, Role
 from hetsched.passes import standard
 from hetsched.reference import run
+from hetsched.states import kv_bytes_per_token
 
 WriteGguf = Callable[..., Path]
 _SPEC = spec_from_file_location("small_decoders", Path(__file__).with_name("small_decoders.py"))
@@ -102,8 +103,9 @@ def test_dims_that_it_does_not_have(model: Callable[[str], Path], dims: dict[str
 
 def test_operators_of_a_llama_layer(model: Callable[[str], Path]) -> None:
     counts = Counter(op.type for op in standard(load(model("llama"))).ops)
-    assert counts["GroupQueryAttention"] == LAYERS and counts["RMSNorm"] == 2 * LAYERS + 1 and counts["RotaryEmbedding"] == 2 * LAYERS
-    assert counts["FusedGemm"] == LAYERS and counts["Gemm"] == 6 * LAYERS + 1 and counts["Add"] == 2 * LAYERS
+    assert counts["GroupQueryAttention"] == LAYERS and counts["RotaryEmbedding"] == counts["SkipRMSNorm"] == 2 * LAYERS
+    assert counts["MergedMatMul"] == 2 * LAYERS and counts["Gemm"] == 2 * LAYERS + 1 and counts["SwiGLU"] == LAYERS
+    assert counts["RMSNorm"] == 1 and counts["Add"] == 0
 
 
 def test_names_are_the_file_s_own(model: Callable[[str], Path]) -> None:

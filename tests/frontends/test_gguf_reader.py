@@ -185,8 +185,8 @@ def test_seven_billion_weights_take_megabytes(write_gguf: WriteGguf) -> None:
     path = seven_b(write_gguf)
     assert path.stat().st_size > 3.7e9 and path.stat().st_blocks * 512 < 16 << 20
     code = (
-        "import sys; from hetsched.frontends import load; from hetsched.frontends.decoder_graph import kv_bytes_per_token, parameters; "
-        "g = load(sys.argv[1], {'tokens': 128}); import resource; "
+        "import sys; from hetsched.frontends import load; from hetsched.frontends.decoder_graph import parameters; "
+        "from hetsched.states import kv_bytes_per_token; g = load(sys.argv[1], {'tokens': 128}); import resource; "
         "print(parameters(g), kv_bytes_per_token(g), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     out = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout.split()

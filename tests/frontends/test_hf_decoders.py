@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import kv_bytes_per_token, parameters
+from hetsched.frontends.decoder_graph import parameters
 from hetsched.frontends.gguf_frontend import GgufFrontend
 from hetsched.frontends.hf_frontend import HuggingFaceFrontend
 from hetsched.frontends.hf_names import naming
 from hetsched.graph import DType, Graph
 from hetsched.passes import standard
 from hetsched.reference import run
+from hetsched.states import kv_bytes_per_token
 from hetsched_cost_models.work import work_of
 
 _SPEC = spec_from_file_location("small_decoders", Path(__file__).with_name("small_decoders.py"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched.errors import ModelError, OptionError, UnsupportedModelError
+from hetsched.errors import ModelError, OptionError
 from hetsched.frontends import load
 from hetsched.graph import Graph, Role
 from hetsched.reference import run
@@ -150,14 +150,27 @@ def test_if_with_a_known_condition_is_inlined(save: Save) -> None:
     assert yes.outputs == no.outputs == ("y",)
 
 
-def test_if_on_data_is_refused_before_dims_are_asked_for(save: Save) -> None:
+def test_an_if_on_data_is_one_operator(save: Save) -> None:
     text = """
     g (float[batch,n] x, bool flag) => (float[a,b] y) {
         cond = Not(flag)
         y = If(cond) < then_branch = yes () => (float[a,b] p) { p = Relu(x) }, else_branch = no () => (float[a,b] q) { q = Neg(x) } >
     }"""
-    with pytest.raises(UnsupportedModelError, match="'If_1' is a nested If"):
-        load(save(text))
+    graph = load(save(text), {"n": 3})
+    assert types(graph) == ["Not", "If"] and graph.ops[1].inputs == ("cond", "x") and graph.tensors["y"].shape == (1, 3)
+
+
+def test_a_whole_number_input_may_be_bound_to_a_value(save: Save) -> None:
+    text = """
+    g (float[batch,n] x, int64 rate) => (float[a,b] y) <int64 fast = {16000}> {
+        cond = Equal(rate, fast)
+        y = If(cond) < then_branch = yes () => (float[a,b] p) { p = Relu(x) }, else_branch = no () => (float[a,b] q) { q = Neg(x) } >
+    }"""
+    fast, slow = load(save(text), {"n": 3, "rate": 16000}), load(save(text), {"n": 3, "rate": 8000})
+    assert types(fast) == ["Relu"] and types(slow) == ["Neg"] and fast.inputs == ("x",)
+    assert dict(fast.dims) == {"batch": 1, "n": 3, "rate": 16000}
+    with pytest.raises(OptionError, match="'x'"):
+        load(save(text), {"n": 3, "x": 1})
 
 
 def test_local_functions_are_inlined(save: Save) -> None:

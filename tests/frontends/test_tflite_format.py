@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -17,115 +18,19 @@ from hetsched.frontends import load
 from hetsched.graph import DType, Graph, Role
 from hetsched.passes import standard
 from hetsched.reference import run
+from hetsched.runtime.inputs import make_inputs
 
-FLOAT, INT32, STRING, RESOURCE, INT8, INT4 = 0, 2, 5, 13, 9, 17
-RELU, RESHAPE, CUSTOM, ADD, CONV, CALL_ONCE, VAR_HANDLE, READ, ASSIGN, WHILE, FULLY = 19, 22, 32, 0, 3, 129, 142, 143, 144, 119, 9
-
-
-@dataclass
-class Table:
-    """A flatbuffer table: field number -> (struct letters, value), or a child: a Table, a list of Tables, text, bytes, numbers."""
-
-    fields: dict[int, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Same:
-    """A list that holds one table many times."""
-
-    table: Table
-    count: int
-
-
-class Writer:
-    """Tables first, what they point to after them, so that every offset is positive."""
-
-    def __init__(self) -> None:
-        self.out = bytearray(struct.pack("<I4s", 0, b"TFL3"))
-
-    def root(self, table: Table) -> bytes:
-        at = self.put(table)
-        struct.pack_into("<I", self.out, 0, at)
-        return bytes(self.out)
-
-    def put(self, value: Any) -> int:
-        if isinstance(value, Table):
-            return self.table(value)
-        if isinstance(value, str):
-            value = value.encode()
-        if isinstance(value, bytes):
-            return self.vector(len(value), value + b"\0")
-        if isinstance(value, np.ndarray):
-            return self.vector(value.size, value.tobytes())
-        if isinstance(value, Same):
-            at = self.vector(value.count, bytes(4 * value.count))
-            self.point(at + 4, value.table)
-            (first,) = struct.unpack_from("<I", self.out, at + 4)
-            struct.pack_into(f"<{value.count}I", self.out, at + 4, *(first - 4 * k for k in range(value.count)))
-            return at
-        at = self.vector(len(value), bytes(4 * len(value)))
-        for k, child in enumerate(value):
-            self.point(at + 4 + 4 * k, child)
-        return at
-
-    def vector(self, count: int, data: bytes) -> int:
-        self.out += bytes(-len(self.out) % 16 + 12)
-        at = len(self.out)
-        self.out += struct.pack("<I", count) + data
-        return at
-
-    def point(self, at: int, child: Any) -> None:
-        self.out += bytes(-len(self.out) % 4)
-        struct.pack_into("<I", self.out, at, self.put(child) - at)
-
-    def table(self, table: Table) -> int:
-        self.out += bytes(-len(self.out) % 8)
-        size = 2 * (max(table.fields, default=-1) + 1) + 4
-        vtable = len(self.out)
-        at = vtable + size + (-(vtable + size) % 8)
-        self.out += bytes(at - vtable) + struct.pack("<i", at - vtable) + bytes(8 * len(table.fields) + 4)
-        struct.pack_into("<HH", self.out, vtable, size, 8 * len(table.fields) + 8)
-        for k, (number, value) in enumerate(table.fields.items()):
-            struct.pack_into("<H", self.out, vtable + 4 + 2 * number, 8 + 8 * k)
-            if isinstance(value, tuple):
-                struct.pack_into(f"<{value[0]}", self.out, at + 8 + 8 * k, value[1])
-        for k, value in enumerate(table.fields.values()):
-            if not isinstance(value, tuple):
-                self.point(at + 8 + 8 * k, value)
-        return at
-
-
-def i32(*values: int) -> np.ndarray[Any, Any]:
-    return np.array(values, np.int32)
-
-
-def tensor(name: str, shape: tuple[int, ...], kind: int = FLOAT, buffer: int = 0, signature: tuple[int, ...] = (), **more: Any) -> Table:
-    fields: dict[int, Any] = {0: i32(*shape), 1: ("b", kind), 2: ("I", buffer), 3: name}
-    if signature:
-        fields[7] = i32(*signature)
-    if "scale" in more:
-        fields[4] = Table({2: np.array(more["scale"], np.float32), 3: np.array(more["zero"], np.int64), 6: ("i", more.get("axis", 0))})
-    if more.get("sparse"):
-        fields[6] = Table({0: i32(0)})
-    return Table(fields)
-
-
-def operator(code: int, inputs: tuple[int, ...], outputs: tuple[int, ...], options: dict[int, Any] | None = None) -> Table:
-    return Table({0: ("I", code), 1: i32(*inputs), 2: i32(*outputs), **({} if options is None else {3: ("B", 1), 4: Table(options)})})
-
-
-def subgraph(tensors: list[Table], operators: list[Table], inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Table:
-    return Table({0: tensors, 1: i32(*inputs), 2: i32(*outputs), 3: operators})
-
-
-def model(codes: list[int | str], graphs: list[Table], buffers: list[bytes] | None = None, version: int = 3) -> bytes:
-    rows = [
-        Table({0: ("b", CUSTOM), 1: c, 3: ("i", CUSTOM)}) if isinstance(c, str) else Table({0: ("b", min(c, 127)), 3: ("i", c)})
-        for c in codes
-    ]
-    data = [Table({0: b} if b else {}) for b in (b"", *(buffers or []))]
-    return Writer().root(Table({0: ("I", version), 1: rows, 2: graphs, 4: data}))
-
+_SPEC = spec_from_file_location("tflite_writer", Path(__file__).with_name("tflite_writer.py"))
+assert _SPEC is not None and _SPEC.loader is not None
+writer = sys.modules.setdefault("tflite_writer", module_from_spec(_SPEC))
+if not hasattr(writer, "Table"):
+    _SPEC.loader.exec_module(writer)
+Table: Any = writer.Table
+INT32, STRING, RESOURCE, INT8, CALL_ONCE = writer.INT32, writer.STRING, writer.RESOURCE, writer.INT8, writer.CALL_ONCE
+RELU, RESHAPE, ADD, CONV, FULLY, WHILE = writer.RELU, writer.RESHAPE, writer.ADD, writer.CONV, writer.FULLY, writer.WHILE
+VAR_HANDLE, READ, ASSIGN, Same, Writer = writer.VAR_HANDLE, writer.READ, writer.ASSIGN, writer.Same, writer.Writer
+i32, tensor, operator, subgraph = writer.i32, writer.tensor, writer.operator, writer.subgraph
+model: Callable[..., bytes] = writer.model
 
 WEIGHTS = np.random.default_rng(3).standard_normal((4, 3, 3, 3)).astype(np.float32)
 
@@ -202,7 +107,7 @@ def test_quantization_is_on_the_tensors(tmp_path: Path) -> None:
     assert (got["c"] == round((10 * 0.1 + 4 * 0.2) / 0.1) + 3).all()
 
 
-def variables(first: list[int] | None = None) -> bytes:
+def variables(first: list[int] | None = None, value: bytes = bytes(8)) -> bytes:
     """y = x + s; s becomes y. The first value of s is set by a subgraph that runs once."""
     handle = tensor("s/handle", (), RESOURCE)
     main = subgraph(
@@ -218,7 +123,7 @@ def variables(first: list[int] | None = None) -> bytes:
         (),
         (),
     )
-    return model([CALL_ONCE, VAR_HANDLE, READ, ASSIGN, ADD], [main, once], [bytes(8)])
+    return model([CALL_ONCE, VAR_HANDLE, READ, ASSIGN, ADD], [main, once], [value])
 
 
 def test_variables_are_states(tmp_path: Path) -> None:
@@ -230,6 +135,16 @@ def test_variables_are_states(tmp_path: Path) -> None:
         got = run(graph, {"x": np.ones(2, np.float32), "s": state})
         state = got["s/next"]
         assert (got["y"] == step).all() and (state == step).all()
+
+
+def test_first_values_of_variables_are_kept(tmp_path: Path) -> None:
+    value = np.array([3, -4], np.float32)
+    graph = standard(loaded(tmp_path, variables(value=value.tobytes())))
+    assert (graph.first_values["s"].numpy() == value).all()
+    feeds = make_inputs(graph)
+    assert (feeds["s"] == value).all() and (run(graph, feeds)["y"] == feeds["x"] + value).all()
+    with pytest.raises(ModelError, match=r"the constant 'zero' .* needs 8 bytes and has 4"):
+        loaded(tmp_path, variables(value=bytes(4)))
 
 
 def test_initialisation_that_computes_is_refused(tmp_path: Path) -> None:
@@ -268,7 +183,8 @@ BAD: list[tuple[str, Callable[[], bytes], str]] = [
     ("unknown", lambda: one(999, [X, Y], (0,)), "'y' uses the TFLite operator BUILTIN_999"),
     ("version", lambda: model([RELU], [subgraph([X, Y], [operator(0, (0,), (1,))], (0,), (1,))], version=2), "schema version 2"),
     ("string", lambda: one(RELU, [tensor("x", (2,), STRING), Y], (0,)), "'x' has the element type string"),
-    ("sparse", lambda: one(ADD, [X, tensor("w", (2, 3), buffer=1, sparse=True), Y], (0, 1), {}, [bytes(24)]), "'w' is stored sparsely"),
+    ("sparse", lambda: one(ADD, [X, tensor("w", (2, 3), buffer=1, sparse=True), Y], (0, 1), {}, [bytes(24)]),
+     r"the sparse constant 'w' is damaged: it is walked in the order \[0\]"),
     ("short", lambda: one(ADD, [X, tensor("w", (2, 3), buffer=1), Y], (0, 1), {}, [bytes(20)]), "'w' .* needs 24 bytes and has 20"),
     ("unwritten", lambda: one(ADD, [X, tensor("w", (2, 3)), Y], (0, 1), {}), "'y' .* reads 'w', which nothing before it writes"),
     ("missing input", lambda: one(ADD, [X, Y], (0, -1), {}), "'y' .*its input 1 is missing"),

@@ -168,12 +168,17 @@ def test_against_onnx_runtime(chain: Any, plan_by_hand: HandPlan, tmp_path: Path
         check(graph, plan, {"x": NOISE[None]}, right)
 
 
-@pytest.mark.parametrize(
-    ("source", "what"),
-    [(None, "the graph 'chain' has no file"), (Path("a/net.tflite"), "net.tflite is none"), (Path("llm.gguf"), "llm.gguf is")],
-)
-def test_checking_needs_an_onnx_file(chain: Any, plan_by_hand: HandPlan, source: Path | None, what: str) -> None:
-    graph = chain("Relu").replace(source=source)
+def test_a_graph_without_a_file_is_compared_with_its_own_operators(chain: Any, plan_by_hand: HandPlan) -> None:
+    graph = chain("Relu", "Neg")
+    plan, relu = plan_by_hand(graph), np.maximum(NOISE, 0)
+    right, wrong = (RunResult({}, (0.0,), Trace("measured"), {"t0": relu, "t1": v}) for v in (-relu, relu))
+    report = check(graph, plan, {"x": NOISE}, right)
+    assert report.passed and report.oracle == "the reference executor"
+    assert not check(graph, plan, {"x": NOISE}, wrong).passed
+
+
+def test_an_operator_without_a_reference_is_named(chain: Any, plan_by_hand: HandPlan) -> None:
+    graph = chain("Telepathy")
     observed = RunResult({}, (0.0,), Trace("measured"), {"t0": NOISE})
-    with pytest.raises(CheckError, match=f"^checking needs an ONNX file, which .*, and {what}.*: run without --check$"):
+    with pytest.raises(CheckError, match=r"reference executor cannot run 'chain'.*Telepathy"):
         check(graph, plan_by_hand(graph), {"x": NOISE}, observed)

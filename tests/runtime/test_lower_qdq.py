@@ -145,3 +145,14 @@ def test_moving_integers_that_mean_the_same_changes_nothing(against_ort: Run) ->
     m.nodes += [("QuantizeLinear", ["t", "x_s", "x_z"], ["q"], {}), ("DequantizeLinear", ["q", "x_s", "x_z"], ["y"], {})]
     ours, theirs = against_ort(m.nodes, {"x": noise(5, 7)}, m.constants, "w8a8", passes=True)
     np.testing.assert_array_equal(ours["y"], theirs["y"])
+
+
+@pytest.mark.parametrize("source", [np.int32, np.bool_, np.float16])
+def test_a_cast_into_quantized_integers(against_ort: Run, source: Any) -> None:
+    """The cast's result is quantized, not reinterpreted: 1 is stored as 1 / scale."""
+    m = Model()
+    values = (noise(3, 7) * 3).astype(source)
+    m.node("Cast", ["x"], "f", to=1)
+    m.quantized("f", 0.05, np.uint8, 100)
+    m.node("MatMul", ["f_d", m.weights("w", noise(7, 4), 1)], "y")
+    within_a_step(against_ort(m.nodes, {"x": values}, m.constants, "f32", passes=True), 1e-4)

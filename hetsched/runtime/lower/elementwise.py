@@ -115,8 +115,8 @@ def selection(low: Lowering) -> None:
 
 
 def conversion(low: Lowering) -> None:
-    """Cast. float16 goes through float32."""
-    x, out = low.raw(0), low.raw_output()
+    """Cast. float16 goes through float32; quantized integers are cast as the reals that they stand for."""
+    x, out = low.reals(0), low.real_output()
     if low.tensor(0).dtype is DType.F16:
         wide = out if out.dtype == np.float32 else low.scratch(x.size, np.float32)
         low.emit(cast.f16_to_f32, x.view(np.uint16), wide)

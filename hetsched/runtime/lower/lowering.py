@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import UnsupportedModelError
-from hetsched.graph import Graph, Op, Tensor
+from hetsched.graph import Graph, Op, Quantization, Tensor
+from hetsched.reference.quantized import dequantize
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
 from hetsched_kernels import codes, quantize
@@ -128,11 +129,20 @@ class Lowering:
     def constant_reals(self, slot: int) -> Array:
         """The value of a constant input in float32, dequantized; shaped."""
         tensor, value = self.tensor(slot), self.constant(slot)
-        if tensor.quantization is None:
-            return np.asarray(value, np.float32)
+        q = tensor.quantization
+        if q is None:
+            return np.asarray(tensor.values(), np.float32)
+        if tensor.is_packed or q.granularity == "group":
+            return self._unpacked(tensor, q)
         a = affine_of(self.graph, tensor)
         grid = value.astype(np.int32).reshape(a.outer, a.channels, a.inner) - a.zeros[:, None]
         return np.asarray((grid.astype(np.float32) * a.scales[:, None]).reshape(tensor.shape))
+
+    def _unpacked(self, tensor: Tensor, q: Quantization) -> Array:
+        """A constant of a few bits, or quantized in groups, in float32."""
+        scale = np.asarray(self.graph.tensors[q.scale].values(), np.float32)
+        zero = None if q.zero_point is None else self.graph.tensors[q.zero_point].values()
+        return np.asarray(dequantize(tensor.values(), scale, zero, q.axis or 0, q.group or 0), np.float32)
 
     def raw(self, slot: int) -> Array:
         """Input ``slot`` as stored, flat. Constants are copied once, aligned and writable: such arguments dispatch faster."""

@@ -51,8 +51,9 @@ def _with_weights(low: Lowering, m: int, n: int, k: int, bias: Array, transposed
     weights, b_scales = low.packed(low.op.inputs[1], f"gemm i8 {transposed} {factor}", lambda: _weights(low, n, transposed, factor))
     if low.tensor(0).quantization is None:
         x = low.reals(0)
-        a, scales, zeros = low.scratch(m * k, np.uint8), low.scratch(m, np.float32), low.scratch(m, np.int32)
-        low.emit(quantize.quantize_rows, x, a, scales, zeros, m, k, False, False)
+        rows = 1 if low.op.attr_int("dynamic", 0) else m  # as the model says, or a scale for each token
+        a, scales, zeros = low.scratch(m * k, np.uint8), low.scratch(rows, np.float32), low.scratch(rows, np.int32)
+        low.emit(quantize.quantize_rows, x, a, scales, zeros, rows, m * k // rows, False, False)
         signed = False
     else:
         stored, q = low.raw(0), affine_of(low.graph, low.tensor(0))

@@ -1,0 +1,75 @@
+"""Composites on processors that do not fuse them: they pay for the parts, one after another.
+
+A composite stays in the graph as long as some processor of the SoC has it (``hetsched.passes.for_soc``). On the others it is
+what its body says: every part reads and writes its own tensors, and composites among the parts that the processor does
+have stay whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hetsched.fusions import Fusions
+from hetsched.graph import Graph, IntArray, Op
+from hetsched_cost_models.roofline import Cost
+from hetsched_cost_models.work import Work, work_of
+
+_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """The work of a graph with some composites taken apart: one entry a part, and where each op's parts begin."""
+
+    work: Work
+    start: IntArray | None = None
+
+    def together(self, cost: Cost) -> Cost:
+        """The cost of the parts as that of the ops that they belong to."""
+        if self.start is None:
+            return cost
+        columns = ("compute_s", "dram_bytes", "weight_bytes", "overhead_s")
+        return replace(cost, **{name: np.add.reduceat(getattr(cost, name), self.start) for name in columns})
+
+
+def taken_apart(graph: Graph, fusions: Fusions, work: Work) -> Apart:
+    """The work of ``graph`` on a processor that has these ``fusions``; ``work`` is that of the graph as it is.
+
+    Composites of other types count as their parts, as deep as needed. The quantization that an operator absorbed is no part.
+    """
+    rows = [list(_parts(op, lambda part: _fuses(fusions, part))) for op in graph.ops]
+    if all(len(row) == 1 and row[0] is op for row, op in zip(rows, graph.ops, strict=True)):
+        return Apart(work)
+    start = np.zeros(len(rows), np.int32)
+    np.cumsum([len(row) for row in rows[:-1]], out=start[1:])
+    return Apart(work_of(graph, [part for row in rows for part in row]), start)
+
+
+def _fuses(fusions: Fusions, op: Op) -> bool:
+    return fusions.fuses(op.type, op.attr_str("activation", "") if op.type.startswith("Fused") else "")
+
+
+def _parts(op: Op, fuses: Callable[[Op], bool]) -> Iterator[Op]:
+    core = [] if op.is_control_flow else [part for part in op.body if part.type not in _LINEAR]
+    if len(core) < 2 or fuses(op):
+        yield op
+        return
+    plain = replace(op, attrs={**op.attrs, "activation": ""})
+    if op.attr_str("activation", "") and fuses(plain):  # only the activation is apart; what it reads has the size of what it writes
+        yield plain
+        yield Op(op.name, op.attr_str("activation", ""), op.outputs[:1], op.outputs[:1])
+        return
+    stored = _stored(op.body)
+    for part in core:
+        inputs, outputs = (tuple(stored.get(n, n) for n in names) for names in (part.inputs, part.outputs))
+        yield from _parts(replace(part, inputs=inputs, outputs=outputs), fuses)
+
+
+def _stored(body: Sequence[Op]) -> dict[str, str]:
+    """Real-valued tensor -> the integers that stand for it, where the body converts between them."""
+    before = {p.outputs[0]: p.inputs[0] for p in body if p.type == "DequantizeLinear"}
+    after = {p.inputs[0]: p.outputs[0] for p in body if p.type == "QuantizeLinear"}
+    return before | after

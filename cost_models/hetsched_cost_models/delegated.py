@@ -1,0 +1,52 @@
+"""What it costs that another delegate than the queue's own runs an operator on this machine's CPU.
+
+ONNX Runtime runs what there is no kernel for. Nothing has been measured for such operators when a plan is made, so they are
+priced to err on the dear side: twice the time that the cost model gives a kernel of this project, and the price of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hetsched.costs import FloatArray
+from hetsched.graph import Graph
+
+#: Time over that of a kernel. ONNX Runtime's own kernels are rarely slower; the doubt is in the work model of rare operators.
+FACTOR = 2.0
+#: Seconds of one call into ONNX Runtime, with arrays bound and results copied. Estimated, not measured.
+CALL_S = 30e-6
+
+
+def add(columns: Mapping[str, FloatArray], delegates: Sequence[str], own: Sequence[str]) -> None:
+    """Make the alternatives dearer that run by another delegate than their queue's own, in place.
+
+    Args:
+        columns: the cost table's columns by name, one entry an alternative.
+        delegates: of each alternative.
+        own: the delegate of each alternative's queue.
+    """
+    for i, (delegate, usual) in enumerate(zip(delegates, own, strict=True)):
+        if delegate != usual:
+            columns["compute_s"][i] *= FACTOR
+            columns["overhead_s"][i] += CALL_S
+
+
+def notes(graph: Graph, ops: Sequence[int], delegates: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+    """One sentence for each delegate that runs operators in the place of their queue's own.
+
+    Args:
+        graph: the graph.
+        ops: of each alternative, its op.
+        delegates: of each alternative.
+        own: the delegate of each alternative's queue.
+    """
+    rows: dict[str, dict[int, None]] = {}
+    for i, delegate, usual in zip(ops, delegates, own, strict=True):
+        if delegate != usual:
+            rows.setdefault(delegate, {})[i] = None
+    out = []
+    for delegate, found in rows.items():
+        shown = ", ".join(f"{graph.ops[i].name} ({graph.ops[i].type})" for i in list(found)[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        out.append(f"run by the delegate {delegate}, because there is no kernel for them: {shown}{more}")
+    return tuple(out)

@@ -1,0 +1,248 @@
+"""Language models as workloads: a prompt and its answer are two phases, planned once each and priced as the context grows.
+
+The *prefill* computes the prompt's tokens at once (``tokens = prompt``, ``past = 0``, scores of the last position only) and
+chooses the first token. A *decode* step computes one token after ``past`` cached ones. Its plan is made for the last step of
+the answer, where the caches are largest, so that its buffers and a memory limit hold for every step; its placement is then
+priced again at a few shorter contexts, and between those the costs are interpolated linearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetsched.app.experts import read_profile
+from hetsched.app.inputs import cost_table, load, targeted
+from hetsched.app.planning import Planned
+from hetsched.errors import InfeasibleError, OptionError, PlanError
+from hetsched.graph import Graph, Role
+from hetsched.passes import PassReport
+from hetsched.plans import Deployment, Entry, Language, LanguagePrediction
+from hetsched.segments import schedule
+from hetsched.socs import SoC
+from hetsched.states import cache_bytes, kv_bytes_per_token
+
+#: Contexts at which a decode step is priced.
+CONTEXTS = 5
+_PHASE_DIMS = ("tokens", "past", "logits")
+Profile = str | Path | Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLanguage(Planned):
+    """A prompt and its answer. As a :class:`Planned` it is the decode step; ``prefill`` is the other phase."""
+
+    prefill: Planned | None = None
+
+    @property
+    def asked(self) -> Language:
+        """Prompt, answer and how the graphs are rewritten."""
+        return self.deployment.language or Language()
+
+    @property
+    def decode(self) -> Planned:
+        """The decode step alone."""
+        return Planned(self.deployment, self.graph, self.soc, self.table, self.wall_s, self.path, passes=self.passes, entry=self.entry)
+
+    @property
+    def phases(self) -> dict[str, Planned]:
+        """Each phase as a plan of its own."""
+        first = {} if self.prefill is None else {"prefill": replace(self.prefill, path=self.path)}
+        return {**first, "decode": self.decode}
+
+    @property
+    def prediction(self) -> LanguagePrediction:
+        """The figures of prompt and answer.
+
+        Raises:
+            PlanError: a plan file without them.
+        """
+        if self.asked.prediction is None:
+            raise PlanError(f"the plan of {self.graph.name!r} has no figures of its prompt: make it again with 'hetsched plan'")
+        return self.asked.prediction
+
+    @property
+    def kv(self) -> str:
+        """Precision of the caches as asked for, or the types of the states as the file has them."""
+        stored = (self.graph.tensors[n].dtype.value for n in self.graph.outputs if self.graph.tensors[n].role is Role.STATE)
+        return self.asked.kv or "/".join(dict.fromkeys(stored))
+
+    def summary(self) -> dict[str, Any]:
+        """The keys of ``plan --json``: those of the decode step, and of prompt and answer together; ``phases`` has both."""
+        asked, p = self.asked, self.prediction
+        return super().summary() | {
+            "peak_memory_mb": p.peak_memory_bytes / 1e6, "prompt": asked.prompt, "generate": asked.generate, "kv": self.kv,
+            "ttft_ms": p.ttft_s * 1e3, "ttft_ms_interval": [v * 1e3 for v in p.ttft_interval_s],
+            "prefill_tok_s": p.prefill_rate, "prefill_tok_s_interval": list(p.prefill_rate_interval),
+            "decode_tok_s": p.decode_rate, "decode_tok_s_interval": list(p.decode_rate_interval),
+            "energy_per_token_j": p.energy_per_token_j, "kv_cache_mb": p.kv_cache_bytes / 1e6,
+            "kv_bytes_per_token": p.kv_bytes_per_token, "phases": {name: phase.summary() for name, phase in self.phases.items()},
+        }  # fmt: skip
+
+
+def asked_of(prompt: int | None, generate: int | None, kv: str | None, experts: Profile | None, sampling: str | None) -> Language | None:
+    """What a language model is asked for, checked and in the form that a plan file keeps; None if nothing is asked.
+
+    Raises:
+        OptionError: an option is out of range or malformed, or one of ``prompt`` and ``generate`` is missing.
+    """
+    from hetsched.passes.kv_precision import KvPrecision
+    from hetsched.passes.sampling import AppendSampling
+
+    if all(v is None for v in (prompt, generate, kv, experts, sampling)):
+        return None
+    for name, value in (("--prompt", prompt), ("--generate", generate)):
+        if value is not None and not 1 <= value <= 1 << 24:
+            raise OptionError(f"{name} {value} is out of range: use 1 to {1 << 24} tokens")
+    if (prompt is None) != (generate is None):
+        raise OptionError("--prompt and --generate belong together: give the tokens of the prompt and of the answer")
+    if sampling is not None and prompt is None:
+        raise OptionError("--sampling chooses the tokens of an answer: give --prompt and --generate too")
+    method = "" if prompt is None else AppendSampling(sampling or "greedy").method
+    return Language(
+        prompt=prompt or 0, generate=generate or 0, kv="" if kv is None else KvPrecision.parse(kv).text,
+        experts=() if experts is None else read_profile(experts), sampling=method,
+    )  # fmt: skip
+
+
+def rewritten(graph: Graph, asked: Language | None) -> Graph:
+    """The graph with the caches' precision, the experts' profile and the choice of the next token that ``asked`` has.
+
+    Raises:
+        OptionError: the graph has no caches, no experts or no scores, or a profile does not fit.
+    """
+    from hetsched.passes.expert_activation import ExpertActivation
+    from hetsched.passes.kv_precision import KvPrecision
+    from hetsched.passes.sampling import AppendSampling
+
+    if asked is None:
+        return graph
+    if asked.kv:
+        graph = KvPrecision.parse(asked.kv)(graph)
+    if asked.experts:
+        graph = ExpertActivation(asked.experts)(graph)
+    return AppendSampling(asked.sampling)(graph) if asked.sampling else graph
+
+
+def plan_language(
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], plan_phase: Callable[[Graph], Planned], memory_limit_bytes: int | None
+) -> PlannedLanguage:
+    """Plan both phases and price the answer.
+
+    Args:
+        model: the model file.
+        chip: the SoC.
+        asked: with a prompt and an answer.
+        dims: other dims of the model (``batch``).
+        plan_phase: plans one graph with the user's options.
+        memory_limit_bytes: neither phase may exceed it, nor both together.
+
+    Raises:
+        OptionError: ``dims`` name the tokens, or the model has no phases.
+        InfeasibleError: the weights as both phases hold them exceed the limit.
+    """
+    fixed = next((d for d in dims if d in _PHASE_DIMS), None)
+    if fixed is not None:
+        raise OptionError(f"--dim {fixed} and --prompt both say which tokens are computed: leave one out")
+    prefill = _planned(model, chip, asked, dims, (asked.prompt, 0), plan_phase)
+    decode = _planned(model, chip, asked, dims, (1, asked.prompt + asked.generate - 1), plan_phase)
+    deployment = decode.deployment.model_copy(
+        update={
+            "entries": (
+                Entry(phase="prefill", plan=prefill.plan, dims=dict(prefill.graph.dims)),
+                Entry(phase="decode", plan=decode.plan, dims=dict(decode.graph.dims)),
+            ),
+            "language": asked, "model": decode.deployment.model.model_copy(update={"dims": dict(dims)}),
+        }
+    )  # fmt: skip
+    whole = joined(deployment, prefill, decode)
+    found = predicted(whole)
+    if memory_limit_bytes is not None and found.peak_memory_bytes > memory_limit_bytes:
+        raise InfeasibleError(
+            f"prefill and decode of {decode.graph.name!r} hold {found.peak_memory_bytes} bytes together, more than the limit of "
+            f"{memory_limit_bytes}: raise it, or keep both phases on one processor with --forbid"
+        )
+    update = {"language": asked.model_copy(update={"prediction": found})}
+    return joined(deployment.model_copy(update=update), prefill, decode)
+
+
+def joined(deployment: Deployment, prefill: Planned, decode: Planned) -> PlannedLanguage:
+    """Both phases as one; ``deployment`` has the prefill first."""
+    first = replace(prefill, deployment=deployment)
+    wall = prefill.wall_s + decode.wall_s
+    return PlannedLanguage(
+        deployment, decode.graph, decode.soc, decode.table, wall, decode.path, passes=decode.passes, entry=1, prefill=first
+    )
+
+
+def _planned(
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], phase: tuple[int, int], plan_phase: Callable[[Graph], Planned]
+) -> Planned:
+    """The plan of ``phase``: new tokens, and tokens before them."""
+    report: list[PassReport] = []
+    graph = phase_graph(model, chip, asked, dims, *phase, report=report)
+    return replace(plan_phase(graph), passes=tuple(report))
+
+
+def phase_graph(
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], tokens: int, past: int, report: list[PassReport] | None = None
+) -> Graph:
+    """The graph of one phase, as it is planned on ``chip``; what the passes changed is appended to ``report``."""
+    from hetsched import frontends
+
+    graph = load(model, {**dims, **frontends.phase_dims(model, tokens, past)}, report)
+    return rewritten(targeted(graph, chip, report), asked)
+
+
+def contexts_of(asked: Language) -> list[int]:
+    """Lengths of the cache at which a decode step is priced: the first, the last and some between, ascending."""
+    first, last = asked.prompt, asked.prompt + asked.generate - 1
+    return sorted({round(v) for v in np.linspace(first, last, CONTEXTS).tolist()})
+
+
+def step(planned: PlannedLanguage, past: int) -> Planned:
+    """The decode step after ``past`` tokens: the plan's placement on the cost table of that context."""
+    last = planned.asked.prompt + planned.asked.generate - 1
+    source = planned.graph.source
+    if past == last or source is None:
+        return planned.decode
+    graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, 1, past)
+    table = cost_table(graph, planned.soc, planned.deployment.precision, planned.deployment.runtime)
+    return replace(planned.decode, graph=graph, table=table)
+
+
+def predicted(planned: PlannedLanguage) -> LanguagePrediction:
+    """The figures of prompt and answer, from the two plans."""
+    asked, phases = planned.asked, planned.phases
+    contexts = contexts_of(asked)
+    timed = []
+    for past in contexts:
+        at = step(planned, past)
+        timed.append(schedule(at.table, *at.placement))
+    steps = np.arange(asked.prompt, asked.prompt + asked.generate)
+    step_s, step_j = (float(np.interp(steps, contexts, v).mean()) for v in zip(*((t.latency_s, t.energy_j) for t in timed), strict=True))
+    low, high = planned.table.interval
+    batch = planned.deployment.model.dims.get("batch", 1)
+    ttft = phases["prefill"].plan.prediction.latency_s
+    prefill, decode = batch * asked.prompt / ttft, batch / step_s
+    return LanguagePrediction(
+        ttft_s=ttft, ttft_interval_s=(ttft * low, ttft * high),
+        prefill_rate=prefill, prefill_rate_interval=(prefill / high, prefill / low),
+        decode_rate=decode, decode_rate_interval=(decode / high, decode / low),
+        energy_per_token_j=step_j / batch, kv_bytes_per_token=kv_bytes_per_token(planned.graph),
+        kv_cache_bytes=cache_bytes(planned.graph), peak_memory_bytes=_peak_bytes(list(phases.values())),
+    )  # fmt: skip
+
+
+def _peak_bytes(phases: Sequence[Planned]) -> int:
+    """Weights as the phases hold them, each once a processor and width, and the larger arena."""
+    from hetsched.partition.memory import held_weights
+
+    held: dict[tuple[str, str, int], int] = {}
+    for phase in phases:
+        held |= held_weights(phase.graph, phase.table, phase.placement[1])
+    return sum(held.values()) + max(p.plan.arena_bytes for p in phases)

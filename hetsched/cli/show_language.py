@@ -1,0 +1,81 @@
+"""Short tables for prompts and answers of language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hetsched.app.language import PlannedLanguage
+from hetsched.app.language_simulating import SimulatedLanguage
+from hetsched.cli.show import joules, line, megabytes, proof, seconds, table
+
+
+def plan(planned: PlannedLanguage) -> None:
+    """The two phases beside each other, what they add up to, and the notes."""
+    asked, p, summary = planned.asked, planned.prediction, planned.summary()
+    prefill = planned.phases["prefill"].plan
+    line(
+        f"{planned.graph.name} on {planned.soc.name}: first token of {asked.prompt} after {seconds(p.ttft_s)}"
+        f" ({_span(p.ttft_interval_s, seconds)}), then {p.decode_rate:.3g} tok/s ({_span(p.decode_rate_interval, _rate)})"
+    )
+    last = asked.prompt + asked.generate
+    step_s = summary["phases"]["decode"]["latency_ms"] / 1e3
+    first_j = joules(prefill.prediction.energy_j)
+    rows = [
+        [f"prefill of {asked.prompt}", seconds(p.ttft_s), _rate(p.prefill_rate), first_j, _where(planned, "prefill")],
+        [f"decode to {last}", seconds(1 / p.decode_rate), _rate(p.decode_rate), joules(p.energy_per_token_j), _where(planned, "decode")],
+    ]
+    table("", ["phase", "latency", "tok/s", "energy", "ops"], rows, numeric=(1, 2, 3))
+    line(f"decode: an average token; the last one takes {seconds(step_s)}")
+    line(
+        f"peak memory {megabytes(p.peak_memory_bytes)}, of it caches {megabytes(p.kv_cache_bytes)} at the end"
+        f" ({p.kv_bytes_per_token} bytes a token, {planned.kv})"
+    )
+    _weights(planned)
+    for name, phase in planned.phases.items():
+        found = phase.plan
+        beside = ", ".join(f"{b.solver} {seconds(b.latency_s)}" for b in found.baselines if b.latency_s is not None)
+        line(f"{name}: {found.solver}, {proof(found)}; {len(found.segments)} segment(s); beside it {beside}")
+    for note in dict.fromkeys(n for phase in planned.phases.values() for n in phase.plan.notes):
+        line(f"note: {note}")
+    if planned.path is not None:
+        line(f"plan: {planned.path}")
+
+
+def _weights(planned: PlannedLanguage) -> None:
+    """Say so where the phases hold the weights more than once between them."""
+    plans = [phase.plan for phase in planned.phases.values()]
+    together = planned.prediction.peak_memory_bytes - max(p.arena_bytes for p in plans)
+    alone = max(p.prediction.weight_bytes for p in plans)
+    if together > 1.2 * alone:
+        line(
+            f"note: the phases hold weights on different processors, {megabytes(together)} together where one alone holds"
+            f" {megabytes(alone)}: set --memory-limit to what the phone has"
+        )
+
+
+def _where(planned: PlannedLanguage, phase: str) -> str:
+    counts = planned.phases[phase].summary()["ops_by_processor"]
+    return ", ".join(f"{n} on {kind}" for kind, n in counts.items())
+
+
+def _rate(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _span(interval: tuple[float, float], text: Callable[[float], str]) -> str:
+    low, high = (text(v) for v in interval)
+    return f"80 %: {low} to {high}"
+
+
+def simulation(result: SimulatedLanguage, trace: Path | None) -> None:
+    """First token and decode steps, simulated beside predicted."""
+    s = result.summary()
+    line(f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C: {s['prompt']} tokens in, {s['generate']} out")
+    line(f"  first token after {seconds(s['ttft_ms'] / 1e3)} (predicted without contention {seconds(s['predicted_ttft_ms'] / 1e3)})")
+    line(f"  then {s['decode_tok_s']:.3g} tok/s (predicted {s['predicted_decode_tok_s']:.3g})")
+    line("  a token takes " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in s["decode_ms"].items()))
+    line(f"  energy {joules(s['energy_j']['prefill'])} prefill, {joules(s['energy_j']['decode'])} answer, without the phone's base load")
+    line("  (each step starts from the phone at rest: no throttling in a long answer)")
+    if trace is not None:
+        line(f"trace: {trace}")
