@@ -19,11 +19,30 @@
 Messages are one sentence: the offending name and value, where it is, and what to do about it.
 """
 
+from __future__ import annotations
+
+import re
+
+#: Longer names and values lose their middle in a message, and so does a whole message.
+MAX_QUOTED, MAX_MESSAGE = 160, 2000
+_QUOTED = re.compile(rf"(?<!\w)(?:'[^']{{{MAX_QUOTED + 1},}}'|\"[^\"]{{{MAX_QUOTED + 1},}}\")(?!\w)")
+
+
+def shortened(text: str, length: int) -> str:
+    """``text`` without its middle where it is longer than ``length``.
+
+    Examples:
+        >>> shortened("a very long name", 9)
+        'a ve…name'
+    """
+    return text if len(text) <= length else f"{text[: length // 2]}…{text[len(text) - (length - 1) // 2 :]}"
+
 
 class HetschedError(Exception):
     r"""Base of every error raised on purpose; ``exit_code`` is what the command line returns.
 
-    Names in a message come from files that nobody vouches for: line ends and other control characters are shown escaped.
+    Names in a message come from files that nobody vouches for: line ends and other control characters are shown escaped, and what is
+    quoted and longer than :data:`MAX_QUOTED` loses its middle, as does a whole message over :data:`MAX_MESSAGE`.
 
     Examples:
         >>> print(ModelError("the dim 'a\nb' is open"))
@@ -34,6 +53,9 @@ class HetschedError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()
+        if len(text) > MAX_QUOTED:
+            text = _QUOTED.sub(lambda match: shortened(match[0], MAX_QUOTED + 2), text)
+            text = shortened(text, MAX_MESSAGE)
         return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

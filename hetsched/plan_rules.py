@@ -8,7 +8,7 @@ own code, so a fault of the planner is found too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
@@ -131,6 +131,10 @@ def _before(plan: Plan) -> list[int]:
     return out
 
 
+#: Delegates that run, or only time, plans on this machine.
+_HERE = frozenset({"numba", "ort", "null"})
+
+
 @dataclass(frozen=True, slots=True)
 class _Life:
     """A tensor's bytes and when they hold it. ``last`` is the last position in each segment of ``uses`` (a bit set)."""
@@ -177,17 +181,31 @@ def _lives(plan: Plan, graph: Graph) -> Iterator[_Life]:
     place = _places(plan)
     buffers: dict[str, Buffer] = {b.tensor: b for b in plan.buffers}
     producer = {o: place[op.name] for op in graph.ops for o in op.outputs if o}
+    copies = _copied(plan, buffers)
     uses: dict[str, dict[int, int]] = {}
     for op in graph.ops:
         segment, position = place[op.name]
         for name in (*op.inputs, *op.outputs):
             if name in buffers:
                 at = uses.setdefault(name, {})
-                at[segment] = max(at.get(segment, -1), position)
+                on_entry = (name, plan.segments[segment].queue) in copies and producer.get(name, (-1, 0))[0] != segment
+                at[segment] = max(at.get(segment, -1), -1 if on_entry else position)
     for name, b in buffers.items():
         if name in graph.tensors and b.nbytes:
             last = uses.get(name, {})
             yield _Life(name, b.offset, b.offset + b.nbytes, producer.get(name), sum(1 << s for s in last), last, name in graph.outputs)
+
+
+def _copied(plan: Plan, buffers: Mapping[str, Buffer]) -> set[tuple[str, str]]:
+    """(tensor, queue) where the queue's operators read a converted copy, made when their segment is entered.
+
+    Only in plans that need a processor other than this machine's: the kernels here read the tensor itself, whatever a plan
+    file says.
+    """
+    if all(x.delegate in _HERE for x in plan.placements):
+        return set()
+    found = [(name, queue.rpartition(":")[0]) for name, _, queue in (b.rpartition("@") for b in buffers)]
+    return {(name, queue) for name, queue in found if name in buffers}
 
 
 def _overlapping(lives: Sequence[_Life]) -> Iterator[tuple[_Life, _Life]]:

@@ -56,6 +56,8 @@ def _resolve(name: str, new: Mapping[str, str]) -> str:
 
 def _renamed(op: Op, new: Mapping[str, str]) -> Op:
     """``op`` and its body with tensors by their new names."""
+    if not new:
+        return op
     body = tuple(_renamed(part, new) for part in op.body)
     inputs, outputs = (tuple(_resolve(n, new) for n in names) for names in (op.inputs, op.outputs))
     same = inputs == op.inputs and outputs == op.outputs and body == op.body

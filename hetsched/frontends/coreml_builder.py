@@ -14,7 +14,7 @@ from hetsched.frontends.coreml_mil import Operation, Type, Value
 from hetsched.frontends.coreml_package import blob
 from hetsched.frontends.coreml_wire import damaged
 from hetsched.frontends.lowering import Attrs, Lowering
-from hetsched.frontends.sparse import reference
+from hetsched.frontends.sparse import check_size, reference
 from hetsched.graph import DType, Role, Tensor, WeightRef
 
 #: Constants up to this size are arrays in memory.
@@ -204,8 +204,16 @@ class MilBuilder(Lowering):
 def compressed_constant(
     name: str, shape: tuple[int, ...], dtype: DType, nbytes: int, stored: Tensor, values: Callable[[], npt.NDArray[Any]]
 ) -> Tensor:
-    """A constant that takes ``nbytes`` in the file and is made by ``values`` when it is read; absent where ``stored`` is."""
+    """A constant that takes ``nbytes`` in the file and is made by ``values`` when it is read; absent where ``stored`` is.
+
+    What is packed in the file can be much smaller than the constant, so its size is checked before anything is made.
+    """
     if stored.data is None or not stored.data.is_present:
         return Tensor(name, shape, dtype, Role.WEIGHT, None, WeightRef(sparse_bytes=max(nbytes, 1)))
     wanted = dtype.numpy
-    return Tensor(name, shape, dtype, Role.WEIGHT, None, reference(name, dtype, nbytes, lambda: values().astype(wanted).reshape(shape)))
+
+    def made() -> npt.NDArray[Any]:
+        check_size(name, shape, max(wanted.itemsize, 1))
+        return values().astype(wanted).reshape(shape)
+
+    return Tensor(name, shape, dtype, Role.WEIGHT, None, reference(name, dtype, nbytes, made))

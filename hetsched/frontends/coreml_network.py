@@ -49,7 +49,7 @@ def graph(model: Message, kind: str, files: Files, digest: str, dims: Mapping[st
         outputs[b.output(b.value_named(name), name, outputs)] = None
     if not outputs:
         raise damaged("it computes none of its outputs")
-    return b.finished(files.name, [t.name for t in inputs], list(outputs), (), digest, bound)
+    return b.finished(files.name, [t.name for t in inputs], list(outputs), (), {}, digest, bound)
 
 
 def _mapped(feature: Feature, exact: bool) -> Feature:

@@ -41,13 +41,11 @@ def graph(model: Message, files: Files, digest: str, dims: Mapping[str, int], sh
             raise damaged(f"its output {name[:80]!r} is never computed")
         held = b.values.get(name) or b.add(name, b.constants[name])
         outputs[b.output(held, name, outputs)] = None
-    after: list[str] = []
+    after: dict[str, str] = {}
     for name, value in b.updated.items():
-        after.append(b.output(value, f"{name}/next", [*outputs, *after]))
+        after[b.output(value, f"{name}/next", [*outputs, *after])] = name
     before = [t.name for t in states]
-    return b.finished(
-        files.name, [*(t.name for t in inputs), *before], [*outputs, *after], {*before, *after}, _with_weights(digest, b), bound
-    )
+    return b.finished(files.name, [*(t.name for t in inputs), *before], [*outputs, *after], before, after, _with_weights(digest, b), bound)
 
 
 def _inputs(

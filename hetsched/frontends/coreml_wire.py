@@ -67,10 +67,6 @@ class Message:
         """The first of ``names`` that is there (of all fields where none are given), or ``""``."""
         return next((n for n in names or self._numbers if self.has(n)), "")
 
-    def first_number(self) -> int:
-        """The lowest number of a field that is there, also one that the schema here does not name; 0 if there is none."""
-        return min(self._rows, default=0)
-
     def numbers(self) -> list[int]:
         """The numbers of all fields, in the file's order."""
         return list(self._rows)

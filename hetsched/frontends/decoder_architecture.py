@@ -69,9 +69,10 @@ class StateSpace:
 class Architecture:
     """A decoder language model. Sizes are in elements; ``windows`` has a sliding window per layer (0: full attention).
 
-    ``family`` is one of llama, mistral, mixtral, qwen2, qwen3, qwen3moe, gemma, gemma2, gemma3, phi3, mamba.
+    ``family`` is one of llama, mistral, mixtral, qwen2, qwen3, qwen3moe, gemma, gemma2, gemma3, phi2, phi3, mamba.
     ``attention_scale`` multiplies query-key products; the caps are ``c`` of ``c tanh(x / c)``, 0 for none.
-    ``has_…`` say which optional weights to expect where no file lists them.
+    ``has_…`` say which optional weights to expect where no file lists them. ``layer_norm``: norms subtract the mean and have a bias;
+    ``parallel``: attention and feed-forward block read the same norm; ``gated``: the feed-forward block has a gate.
     """
 
     family: str
@@ -101,7 +102,11 @@ class Architecture:
     has_mlp_bias: bool = False
     has_head_norms: bool = False
     has_post_norms: bool = False
+    has_head_bias: bool = False
     fused_projections: bool = False
+    layer_norm: bool = False
+    parallel: bool = False
+    gated: bool = True
 
     def __post_init__(self) -> None:
         if self.state_space is not None:

@@ -42,13 +42,17 @@ class Layer:
         return self.builder.linear(self.module(role), x, weight, self.bias(role, size, has_bias))
 
     def norm(self, role: str, x: str, size: int = 0) -> str:
-        """RMS normalisation of rows, or of groups of ``size`` elements (heads)."""
-        weight = self.weight(role, size or self.builder.shape(x)[-1])
-        return rms_norm(self.builder, self.architecture, self.module(role), x, weight)
+        """Normalisation of rows, or of groups of ``size`` elements (heads)."""
+        return normalised(self.builder, self.architecture, self.weights, f"blk.{self.index}.{role}", x, size)
 
 
-def rms_norm(builder: GraphBuilder, architecture: Architecture, name: str, x: str, weight: Tensor) -> str:
-    """``x / rms(x) · (weight + offset)``."""
+def normalised(builder: GraphBuilder, architecture: Architecture, weights: Weights, role: str, x: str, size: int = 0) -> str:
+    """``x / rms(x) · (weight + offset)``, or layer normalisation where the architecture has that."""
+    width = size or builder.shape(x)[-1]
+    name, weight = weights.module(f"{role}.weight"), weights.get(f"{role}.weight", width)
+    if architecture.layer_norm:
+        inputs = [x, builder.weight(weight), builder.weight(weights.get(f"{role}.bias", width))]
+        return builder.emit("LayerNormalization", name, inputs, builder.shape(x), axis=-1, epsilon=architecture.norm_epsilon)
     attrs = {"epsilon": architecture.norm_epsilon}
     if architecture.norm_offset:
         attrs["offset"] = architecture.norm_offset

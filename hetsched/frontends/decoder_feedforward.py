@@ -1,4 +1,4 @@
-"""The feed-forward block of a decoder layer: a gated one, or a mixture of experts."""
+"""The feed-forward block of a decoder layer: with a gate or without, or a mixture of experts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def feed_forward(layer: Layer, x: str) -> str:
     """The layer's feed-forward block on rows."""
     if layer.architecture.experts is not None:
         return _experts(layer, x, layer.architecture.experts)
-    return _gated(layer, x)
+    return _gated(layer, x) if layer.architecture.gated else _plain(layer, x)
 
 
 def activate(layer: Layer, name: str, x: str) -> str:
@@ -29,6 +29,13 @@ def activate(layer: Layer, name: str, x: str) -> str:
         raise UnsupportedModelError(f"the activation {layer.architecture.activation!r} of {layer.name!r} is not supported")
     kind, approximate = known
     return layer.builder.unary(kind, name, x, approximate=approximate) if approximate else layer.builder.unary(kind, name, x)
+
+
+def _plain(layer: Layer, x: str) -> str:
+    """``down(act(up(x)))``."""
+    a = layer.architecture
+    inner = activate(layer, f"{layer.name}.activation", layer.linear("ffn_up", x, a.ffn, a.has_mlp_bias))
+    return layer.linear("ffn_down", inner, layer.builder.shape(x)[-1], a.has_mlp_bias)
 
 
 def _gated(layer: Layer, x: str) -> str:

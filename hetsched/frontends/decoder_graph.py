@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 
 from hetsched.frontends.decoder_architecture import Architecture
-from hetsched.frontends.decoder_attention import Layer, attention, rms_norm
+from hetsched.frontends.decoder_attention import Layer, attention, normalised
 from hetsched.frontends.decoder_builder import GraphBuilder
 from hetsched.frontends.decoder_feedforward import feed_forward
 from hetsched.frontends.decoder_mamba import mamba
 from hetsched.frontends.decoder_phase import Phase
 from hetsched.frontends.decoder_rope import RotaryTables
 from hetsched.frontends.decoder_weights import Weights
-from hetsched.graph import DType, Graph, Role, Tensor
+from hetsched.graph import DType, Graph, Tensor
 
 
 def build(architecture: Architecture, weights: Weights, phase: Phase, name: str, source: Path, sha256: str) -> Graph:
@@ -37,7 +36,7 @@ def build(architecture: Architecture, weights: Weights, phase: Phase, name: str,
     for i in range(architecture.layers):
         prefix = weights.module(f"blk.{i}.weight")
         x = _layer(Layer(b, architecture, weights, phase, i, prefix), x, rotary)
-    x = rms_norm(b, architecture, weights.module("output_norm.weight"), x, weights.get("output_norm.weight", architecture.hidden))
+    x = normalised(b, architecture, weights, "output_norm", x)
     _logits(b, architecture, weights, phase, x, table)
     return b.graph(source, sha256, phase.dims)
 
@@ -67,10 +66,14 @@ def _rotary(b: GraphBuilder, a: Architecture, weights: Weights, phase: Phase) ->
 
 
 def _layer(layer: Layer, x: str, rotary: RotaryTables) -> str:
-    """One residual layer, with norms after the blocks where the model has them."""
+    """One residual layer, with norms after the blocks where the model has them, or with both blocks side by side."""
     a, b = layer.architecture, layer.builder
     if a.state_space is not None:
         return b.binary("Add", f"{layer.name}.residual", x, mamba(layer, layer.norm("attn_norm", x), a.state_space))
+    if a.parallel:
+        normal = layer.norm("attn_norm", x)
+        y = b.binary("Add", f"{layer.name}.blocks", attention(layer, normal, rotary), feed_forward(layer, normal))
+        return b.binary("Add", f"{layer.name}.residual", x, y)
     y = _post_norm(layer, "post_attention_norm", attention(layer, layer.norm("attn_norm", x), rotary))
     x = b.binary("Add", f"{layer.name}.residual_attention", x, y)
     y = _post_norm(layer, "post_ffw_norm", feed_forward(layer, layer.norm("ffn_norm", x)))
@@ -90,7 +93,7 @@ def _logits(b: GraphBuilder, a: Architecture, weights: Weights, phase: Phase, x:
         b.output(_shaped(b, "last_hidden_state", x, phase, a.hidden))
         return
     name = weights.module("output.weight")
-    x = b.linear(name, x, head)
+    x = b.linear(name, x, head, weights.find("output.bias", a.vocab, expected=a.has_head_bias))
     if a.logit_cap:
         x = b.binary("Div", "logits_divided", x, b.scalar("logit_cap", a.logit_cap))
         x = b.binary("Mul", "logits_capped", b.unary("Tanh", "logits_tanh", x), "logit_cap")
@@ -109,13 +112,3 @@ def _shaped(b: GraphBuilder, name: str, x: str, phase: Phase, width: int) -> str
     shape = (phase.batch, phase.logits, width)
     wanted = b.array(f"{name}.shape", np.asarray(shape, np.int64))
     return b.emit("Reshape", name, [x, wanted], shape)
-
-
-def state_bytes(graph: Graph) -> int:
-    """Bytes of the caches and states that a graph reads (its ``past``)."""
-    return sum(graph.tensors[n].nbytes for n in graph.inputs if graph.tensors[n].role is Role.STATE)
-
-
-def parameters(graph: Graph) -> int:
-    """Number of weights that the file stores, each tensor once."""
-    return sum(t.elements for t in graph.tensors.values() if t.data is not None and t.data.array is None and math.prod(t.shape) > 0)

@@ -13,8 +13,8 @@ from hetsched.frontends.gguf_reader import GgufArray, GgufHeader
 
 #: ``general.architecture`` values that are handled, and whether rotary pairs are neighbours.
 FAMILIES: Mapping[str, bool] = {
-    "llama": True, "qwen2": False, "qwen3": False, "qwen3moe": False, "gemma": False, "gemma2": False, "gemma3": False, "phi3": False,
-    "mamba": False,
+    "llama": True, "qwen2": False, "qwen3": False, "qwen3moe": False, "gemma": False, "gemma2": False, "gemma3": False, "phi2": False,
+    "phi3": False, "mamba": False,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def gguf_architecture(header: GgufHeader) -> Architecture:
         "hidden": fields.size("embedding_length"),
         "vocab": _vocabulary(header, fields),
         "context": fields.size("context_length", default=2048),
-        "norm_epsilon": fields.positive("attention.layer_norm_rms_epsilon", default=1e-5),
+        "norm_epsilon": fields.positive("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", default=1e-5),
         "tied": "output.weight" not in header.tensors,
     }
     if family == "mamba":
@@ -70,7 +70,10 @@ def _transformer(fields: Fields, family: str) -> dict[str, object]:
         "rope": rope,
         "local_rope": Rope(10000.0, rope.dim) if family == "gemma3" else None,
         "windows": windows,
-        "activation": "gelu_tanh" if family.startswith("gemma") else "silu",
+        "activation": "gelu_tanh" if family == "phi2" or family.startswith("gemma") else "silu",
+        "layer_norm": family == "phi2",
+        "parallel": family == "phi2",
+        "gated": family != "phi2",
         "embedding_scale": math.sqrt(hidden) if family.startswith("gemma") else 1.0,
         "attention_scale": _scale(family, layers, hidden, heads, head_dim),
         "attention_cap": fields.number("attn_logit_softcapping", default=50.0 if family == "gemma2" else 0.0),
@@ -108,14 +111,18 @@ def _rope(fields: Fields, family: str, head_dim: int) -> Rope:
 def _windows(fields: Fields, family: str, layers: int) -> tuple[int, ...]:
     """gemma2 has a window in every second layer, gemma3 in five of six, others in all (where they have one)."""
     window = fields.size("attention.sliding_window", default=4096 if family == "gemma2" else 0, least=0, most=1 << 40)
-    if not window or window == 1 or family in ("llama", "qwen2", "qwen3", "qwen3moe", "gemma"):
+    if not window or window == 1 or family in ("llama", "qwen2", "qwen3", "qwen3moe", "gemma", "phi2"):
         return ()
     period = {"gemma2": 2, "gemma3": 6}.get(family, 0)
     return tuple(0 if period and (i + 1) % period == 0 else window for i in range(layers))
 
 
 def _scale(family: str, layers: int, hidden: int, heads: int, head_dim: int) -> float:
-    """Keys' scale; the 27B models of gemma2 (46 layers) and gemma3 (62) divide by the width of a head of the residual."""
+    """Keys' scale; the 27B models of gemma2 (46 layers) and gemma3 (62) divide by the width of a head of the residual.
+
+    No field of GGUF says so, and neither do the sizes (the 2B model's heads are narrower than the residual too), so llama.cpp goes
+    by the number of layers as well.
+    """
     wide = (family, layers) in (("gemma2", 46), ("gemma3", 62))
     return 1 / math.sqrt(hidden / heads if wide else head_dim)
 

@@ -11,7 +11,8 @@ from hetsched.frontends.decoder_fields import MAX_LAYERS, Fields
 #: ``model_type`` -> family of :class:`Architecture`.
 FAMILIES = {
     "llama": "llama", "mistral": "mistral", "mixtral": "mixtral", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe",
-    "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "gemma3_text": "gemma3", "phi3": "phi3", "mamba": "mamba",
+    "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "gemma3_text": "gemma3", "phi": "phi2", "phi3": "phi3",
+    "mamba": "mamba",
 }  # fmt: skip
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
@@ -32,7 +33,7 @@ def hf_architecture(config: Fields, family: str) -> Architecture:
         "hidden": config.size("hidden_size", "d_model"),
         "vocab": config.size("vocab_size"),
         "context": config.size("max_position_embeddings", default=2048),
-        "norm_epsilon": config.positive("rms_norm_eps", "layer_norm_epsilon", default=1e-5),
+        "norm_epsilon": config.positive("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", default=1e-5),
         "tied": config.flag("tie_word_embeddings", family.startswith("gemma") or family == "mamba"),
     }
     if family == "mamba":
@@ -43,8 +44,10 @@ def hf_architecture(config: Fields, family: str) -> Architecture:
 def _transformer(config: Fields, family: str) -> dict[str, object]:
     hidden, heads = config.size("hidden_size"), config.size("num_attention_heads")
     head_dim = config.size("head_dim", default=256 if family.startswith("gemma") else max(hidden // heads, 1))
-    gemma, newer = family.startswith("gemma"), family in ("gemma2", "gemma3")
-    bias = config.flag("attention_bias", False)
+    gemma, newer, phi = family.startswith("gemma"), family in ("gemma2", "gemma3"), family == "phi2"
+    bias = config.flag("attention_bias", phi)
+    if config.flag("qk_layernorm", False):
+        raise UnsupportedModelError(f"{config.where} has layer norms of query and key heads, which are not supported")
     return {
         "heads": heads,
         "kv_heads": config.size("num_key_value_heads", default=8 if family in ("mistral", "mixtral") else heads),
@@ -52,7 +55,7 @@ def _transformer(config: Fields, family: str) -> dict[str, object]:
         "ffn": config.size("intermediate_size"),
         "norm_offset": 1.0 if gemma else 0.0,
         "activation": _activation(config, family),
-        "rope": _rope(config, head_dim, "full_attention"),
+        "rope": _rope(config, head_dim, "full_attention", 0.5 if phi else 1.0),
         "local_rope": _local_rope(config, head_dim) if family == "gemma3" else None,
         "windows": _windows(config, family),
         "attention_scale": config.positive("query_pre_attn_scalar", default=float(head_dim)) ** -0.5,
@@ -62,24 +65,31 @@ def _transformer(config: Fields, family: str) -> dict[str, object]:
         "experts": _experts(config, family),
         "has_qkv_bias": bias or family == "qwen2",
         "has_output_bias": bias,
-        "has_mlp_bias": config.flag("mlp_bias", False),
+        "has_mlp_bias": config.flag("mlp_bias", phi),
+        "has_head_bias": phi,
         "has_head_norms": family in ("qwen3", "qwen3moe", "gemma3"),
         "has_post_norms": newer,
         "fused_projections": family == "phi3",
+        "layer_norm": phi,
+        "parallel": phi,
+        "gated": not phi,
     }
 
 
 def _activation(config: Fields, family: str) -> str:
     if family.startswith("gemma") and "hidden_activation" not in config:
         return "gelu_tanh"
-    name = config.text("hidden_activation", config.text("hidden_act", "silu"))
+    name = config.text("hidden_activation", config.text("hidden_act", "gelu_new" if family == "phi2" else "silu"))
     if name not in _ACTIVATIONS:
         raise UnsupportedModelError(f"{config.where} has the activation {name[:40]!r}, which is not supported")
     return _ACTIVATIONS[name]
 
 
-def _rope(config: Fields, head_dim: int, layer_type: str) -> Rope:
-    """The rotary embedding of layers with full (or sliding) attention, in the spelling of transformers 5 or before."""
+def _rope(config: Fields, head_dim: int, layer_type: str, share: float = 1.0) -> Rope:
+    """The rotary embedding of layers with full (or sliding) attention, in the spelling of transformers 5 or before.
+
+    ``share`` of a head is rotated where the configuration does not say.
+    """
     scaling = config.part("rope_parameters" if "rope_parameters" in config else "rope_scaling")
     if layer_type in scaling:
         scaling = scaling.part(layer_type)
@@ -89,7 +99,7 @@ def _rope(config: Fields, head_dim: int, layer_type: str) -> Rope:
     yarn = kind == "yarn"
     return Rope(
         theta=scaling.positive("rope_theta", default=config.positive("rope_theta", default=10000.0)),
-        dim=_rotated(config, scaling, head_dim),
+        dim=_rotated(config, scaling, head_dim, share),
         scaling="" if kind == "default" else kind,
         factor=scaling.positive("factor", default=context / original),
         low=scaling.positive("beta_slow" if yarn else "low_freq_factor", default=1.0),
@@ -101,8 +111,8 @@ def _rope(config: Fields, head_dim: int, layer_type: str) -> Rope:
     )
 
 
-def _rotated(config: Fields, scaling: Fields, head_dim: int) -> int:
-    share = scaling.positive("partial_rotary_factor", default=config.positive("partial_rotary_factor", default=1.0))
+def _rotated(config: Fields, scaling: Fields, head_dim: int, share: float) -> int:
+    share = scaling.positive("partial_rotary_factor", default=config.positive("partial_rotary_factor", default=share))
     return max(int(head_dim * min(share, 1.0)), 2)
 
 
@@ -117,7 +127,7 @@ def _windows(config: Fields, family: str) -> tuple[int, ...]:
     layers = config.size("num_hidden_layers", most=MAX_LAYERS)
     default = {"gemma2": 4096, "gemma3": 4096}.get(family, 0)
     window = config.size("sliding_window", default=default, least=0, most=1 << 40)
-    if window <= 1 or family in ("llama", "gemma") or (family.startswith("qwen") and not config.flag("use_sliding_window", False)):
+    if window <= 1 or family in ("llama", "gemma", "phi2") or (family.startswith("qwen") and not config.flag("use_sliding_window", False)):
         return ()
     types = config.values.get("layer_types")
     if isinstance(types, list) and len(types) == layers:

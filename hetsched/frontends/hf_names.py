@@ -10,8 +10,11 @@ from hetsched.frontends.decoder_weights import Naming
 _PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
 _TOP = {
     "token_embd.weight": ("embed_tokens.weight",), "output_norm.weight": ("norm.weight",),
-    "output.weight": ("lm_head.weight",),
+    "output.weight": ("lm_head.weight",), "output.bias": ("lm_head.bias",),
 }  # fmt: skip
+_TOP_BY_FAMILY: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "phi2": {"output_norm.weight": ("final_layernorm.weight",), "output_norm.bias": ("final_layernorm.bias",)},
+}
 _LAYER = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj", "attn_qkv": "self_attn.qkv_proj", "attn_q_norm": "self_attn.q_norm",
@@ -25,6 +28,7 @@ _POST_NORMS = {
 _BY_FAMILY: Mapping[str, Mapping[str, str]] = {
     "gemma2": _POST_NORMS,
     "gemma3": _POST_NORMS,
+    "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"},
     "phi3": {"ffn_up": "mlp.gate_up_proj", "ffn_gate": "mlp.separate_gate_proj"},
     "mixtral": {"ffn_gate_inp": "block_sparse_moe.gate"},
     "qwen3moe": {"ffn_gate_inp": "mlp.gate"},
@@ -54,8 +58,8 @@ def naming(family: str) -> Naming:
     def names(role: str) -> tuple[str, ...]:
         match = _ROLE.fullmatch(role)
         if match is None:
-            tails = _TOP.get(role, (role,))
-            lead = ("", "language_model.") if role == "output.weight" else _PREFIXES
+            tails = _TOP_BY_FAMILY.get(family, {}).get(role) or _TOP.get(role, (role,))
+            lead = ("", "language_model.") if role.startswith("output.") else _PREFIXES
             return tuple(p + t for p in lead for t in tails)
         layer, module, expert, kind = match.groups()
         if module in _STACKED and family in _EXPERT:

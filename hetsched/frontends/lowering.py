@@ -15,26 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.bounded_trace import MAX_FOLDED_ELEMENTS, BoundedTrace
 from hetsched.frontends.cleanup import without_dead, without_no_ops
 from hetsched.frontends.onnx_tensors import ModelFile
-from hetsched.frontends.onnx_trace import Trace
 from hetsched.graph import AttrValue, DType, Graph, Op, Role, Tensor, WeightRef
 from hetsched.reference.element_types import NUMBER_OF
 
-#: Operators are those of this ONNX opset.
-OPSET = 21
-#: Elements that folding may read or write, for one operator and in all: loading is not for crunching weights.
-MAX_FOLDED_ELEMENTS, MAX_FOLDED_IN_ALL = 1 << 22, 1 << 26
-#: Folded whatever they read: only the shape changes.
-_FREE = frozenset({"Reshape", "Identity", "Expand"})
-#: Never folded: their work is not in proportion to what they read.
-_LABORIOUS = frozenset(
-    {"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "Resize", "LRN", "TopK", "AveragePool", "MaxPool", "GlobalAveragePool"}
-)
 Attrs = Mapping[str, AttrValue]
 
 
-class Lowering(Trace):
+class Lowering(BoundedTrace):
     """The graph so far, and the operator of the file that is being lowered.
 
     ``node`` and ``kind`` are the name and the type that messages call it by. ``values`` says which tensor of the graph
@@ -47,14 +37,12 @@ class Lowering(Trace):
     """
 
     def __init__(self, path: Path, inputs: Sequence[Tensor], names: Collection[str] = ()) -> None:
-        super().__init__(ModelFile(path), OPSET, inputs)
+        super().__init__(ModelFile(path), inputs)
         self.node, self.kind = "", ""
         self.values: dict[str, str] = {}
         self.source = path
         self._names = frozenset(names)
-        self._op_names: dict[str, int] = {}
         self._numbers: dict[tuple[float, DType], str] = {}
-        self._folded = 0
 
     def begin(self, node: str, kind: str) -> None:
         """Turn to the operator called ``node`` of the type ``kind``."""
@@ -134,7 +122,7 @@ class Lowering(Trace):
         if taken is not None:
             raise self.bad(f"its result {taken!r} already has a value")
         label = self.node if outs else f"{self.node}/{what}"
-        self._step(Op(self._op_name(label), kind, tuple(inputs), tuple(names), dict(attrs or {}), "", (self.node,)))
+        self._step(Op(self.op_name(label), kind, tuple(inputs), tuple(names), dict(attrs or {}), "", (self.node,)))
         return names
 
     def reshape(self, name: str, shape: Sequence[int], *, what: str = "reshape", out: str = "") -> str:
@@ -173,24 +161,6 @@ class Lowering(Trace):
             candidate, k = f"{name}_{k}", k + 1
         return candidate
 
-    def _op_name(self, label: str) -> str:
-        name = label
-        while name in self._op_names:
-            self._op_names[label] += 1
-            name = f"{label}_{self._op_names[label]}"
-        self._op_names[name] = 1
-        return name
-
-    def _fold(self, op: Op, outputs: list[Tensor]) -> bool:
-        """As for any model, within :data:`MAX_FOLDED_IN_ALL`: a small file may describe constants of any size."""
-        known = all(self.tensors[i].is_constant for i in op.inputs if i)
-        elements = sum(self.tensors[i].elements for i in op.inputs if i) + sum(t.elements for t in outputs)
-        if known and op.type not in _FREE:
-            if op.type in _LABORIOUS or elements > min(MAX_FOLDED_ELEMENTS, MAX_FOLDED_IN_ALL - self._folded):
-                return False
-            self._folded += elements
-        return super()._fold(op, outputs)
-
     def output(self, name: str, wanted: str, taken: Collection[str]) -> str:
         """The tensor ``name`` as an output called ``wanted``; a copy where it is an input, a constant or an output already."""
         t = self.tensors[name]
@@ -198,19 +168,23 @@ class Lowering(Trace):
             return name
         made = self.fresh(wanted) if wanted in self.tensors or wanted in taken else wanted
         self.node = made
-        self.ops.append(Op(self._op_name(made), "Identity", (name,), (made,), {}, "", (wanted,)))
+        self.ops.append(Op(self.op_name(made), "Identity", (name,), (made,), {}, "", (wanted,)))
         self.tensors[made] = Tensor(made, t.shape, t.dtype)
         return made
 
-    def finished(self, name: str, inputs: Sequence[str], outputs: Sequence[str], states: Collection[str], sha256: str,
-                 dims: Mapping[str, int]) -> Graph:  # fmt: skip
-        """The finished graph: what the outputs need, and no more. ``states``: inputs and outputs that are states."""
+    def finished(self, name: str, inputs: Sequence[str], outputs: Sequence[str], kept: Collection[str], states: Mapping[str, str],
+                 sha256: str, dims: Mapping[str, int]) -> Graph:  # fmt: skip
+        """The finished graph: what the outputs need, and no more.
+
+        ``kept`` are the inputs that are states, ``states`` maps outputs to those that they are in the next step.
+        """
         ops: Sequence[Op] = without_dead(self.ops, outputs)
         ops = without_dead(without_no_ops(ops, self.tensors, inputs, outputs), outputs)
         used = dict.fromkeys([*inputs, *outputs, *(n for op in ops for n in (*op.inputs, *op.outputs) if n)])
         written = frozenset(outputs)
-        kept = {n: self._with_role(self.tensors[n], written, states) for n in self.tensors if n in used}
-        return Graph(name, kept, tuple(ops), tuple(inputs), tuple(outputs), self.source, sha256, dict(dims))
+        roles = frozenset((*kept, *states))
+        tensors = {n: self._with_role(self.tensors[n], written, roles) for n in self.tensors if n in used}
+        return Graph(name, tensors, tuple(ops), tuple(inputs), tuple(outputs), self.source, sha256, dict(dims), dict(states))
 
     def _with_role(self, tensor: Tensor, outputs: frozenset[str], states: Collection[str]) -> Tensor:
         if tensor.name in states:

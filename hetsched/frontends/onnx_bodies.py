@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.onnx_nodes import to_node
 from hetsched.frontends.onnx_subgraphs import rename_captured
+from hetsched.frontends.onnx_unfolding import Unfolding
 from hetsched.graph import CONTROL_FLOW, Op, Tensor
 from hetsched.reference.element_types import NUMBER_OF
 
@@ -45,10 +46,11 @@ class Body:
         return [n for n in dict.fromkeys(read) if n and n not in own and not _is_small(tensors[n])]
 
 
-def written(body: Body, tensors: Mapping[str, Tensor]) -> bytes:
-    """The serialised ``GraphProto`` of a body.
+def written(body: Body, tensors: Mapping[str, Tensor], unfolding: Unfolding) -> bytes:
+    """The serialised ``GraphProto`` of a body; ``unfolding`` pays for it.
 
     Raises:
+        ModelError: the bodies of the model take too many bytes in all.
         UnsupportedModelError: it is larger than :data:`MAX_BODY_BYTES` without its weights.
     """
     from onnx import GraphProto, helper, numpy_helper
@@ -57,8 +59,10 @@ def written(body: Body, tensors: Mapping[str, Tensor]) -> bytes:
         t = tensors[name]
         return helper.make_tensor_value_info(called, NUMBER_OF[t.dtype], t.shape)
 
-    graph = GraphProto(name=body.name)
-    graph.node.extend(node_of(op) for op in body.ops)
+    graph, size = GraphProto(name=body.name), 0
+    for op in body.ops:
+        graph.node.append(node_of(op))
+        size = _within(body, size + graph.node[-1].ByteSize())
     own = {o for op in body.ops for o in op.outputs}
     for k, name in enumerate(body.outputs):
         called = name
@@ -70,14 +74,22 @@ def written(body: Body, tensors: Mapping[str, Tensor]) -> bytes:
     given = {*own, *body.inputs}
     read = [*(i for op in body.ops for i in op.inputs), *body.outputs]
     small = [n for n in dict.fromkeys(read) if n and n not in given and _is_small(tensors[n])]
-    graph.initializer.extend(numpy_helper.from_array(tensors[n].numpy(), n) for n in small)
+    for n in small:
+        size = _within(body, size + tensors[n].nbytes + len(n))
+        graph.initializer.append(numpy_helper.from_array(tensors[n].numpy(), n))
+    unfolding.add_bytes(_within(body, graph.ByteSize()), body.name)
     data: bytes = graph.SerializeToString()
-    if len(data) > MAX_BODY_BYTES:
-        raise UnsupportedModelError(
-            f"the subgraph {body.name!r} takes {len(data) >> 20} MiB without its weights, and at most {MAX_BODY_BYTES >> 20} are read: "
-            "export the model without this control flow"
-        )
     return data
+
+
+def _within(body: Body, size: int) -> int:
+    """``size``, which must be allowed for a body."""
+    if size > MAX_BODY_BYTES:
+        raise UnsupportedModelError(
+            f"the subgraph {body.name!r} takes over {MAX_BODY_BYTES >> 20} MiB without its weights, which is not supported: export the "
+            "model without this control flow"
+        )
+    return size
 
 
 def node_of(op: Op) -> onnx.NodeProto:
@@ -101,7 +113,7 @@ def node_of(op: Op) -> onnx.NodeProto:
     for key in keys:
         graph = onnx.GraphProto.FromString(_bytes(op, key))
         if any(old != name for old, name in new.items()):
-            rename_captured(graph, new)
+            rename_captured(graph, new, Unfolding(), op.name)
         node.attribute.append(onnx.AttributeProto(name=key, type=onnx.AttributeProto.GRAPH, g=graph))
     return node
 

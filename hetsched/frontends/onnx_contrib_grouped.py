@@ -52,23 +52,24 @@ def _group_query_attention(e: Expansion) -> None:
         q, k = _turned(e, (q, k), (heads, shared), before)
     scaled = heads_of(e, heads, shared, dim)
     softcap = e.op.attr_float("softcap", 0.0)
-    window = e.op.attr_int("local_window_size", -1)
+    window = max(e.op.attr_int("local_window_size", -1), 0)
     outputs = [e.output(), *(e.output(i) or e.fresh("present") for i in (1, 2))]
-    if e.has(10) or window > 0:
+    if e.has(10):
         mask = plus(e, causal_mask(e, tokens, before + tokens, window, q), e.optional(10))
         attend(e, (q, k, v), mask, past, outputs, scaled, {"softcap": softcap})
         return
     attrs: dict[str, AttrValue] = {
-        "num_heads": heads, "kv_num_heads": shared, "head_dim": dim, "batch": batch, "window": 0, "scale": scaled.scale, "softcap": softcap,
+        "num_heads": heads, "kv_num_heads": shared, "head_dim": dim, "batch": batch, "window": window,
+        "scale": scaled.scale, "softcap": softcap, **({"whole_cache": 1} if window else {}),
     }  # fmt: skip
     rows = [e.reshape(x, batch * tokens, e.shape(x)[2]) for x in (q, k, v)]
     y = e.fresh("rows")
 
     def build() -> None:
         whole = [e.reshape(x, batch, tokens, e.shape(x)[1]) for x in rows]
-        mask = causal_mask(e, tokens, before + tokens, 0, q) if before else ""
+        mask = causal_mask(e, tokens, before + tokens, window, q) if before or window else ""
         inner = e.fresh("attention")
-        causal = {"is_causal": int(not before and tokens > 1), "softcap": softcap}
+        causal = {"is_causal": int(not mask and tokens > 1), "softcap": softcap}
         attend(e, whole, mask, past, [inner, *outputs[1:]], scaled, dict(causal))
         e.reshape(inner, batch * tokens, width, out=y)
 

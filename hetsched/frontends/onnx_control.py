@@ -62,10 +62,11 @@ def expand(trace: Trace, node: onnx.NodeProto, name: str) -> None:
 def _branch(trace: Trace, node: onnx.NodeProto, name: str) -> None:
     """Inline the branch of an ``If`` whose condition is known."""
     key = "then_branch" if trace.truth(node.input[0], name) else "else_branch"
-    nodes, initializers, outputs = inlined(subgraph(node, name, key, 0, len(node.output)), name)
+    label = trace.unfolding.label(node.op_type, name)
+    nodes, initializers, outputs = inlined(trace.unfolding, subgraph(node, name, key, 0, len(node.output)), label)
     for proto, new in initializers:
         trace.add_inner(constant(proto, new, trace.model), name)
-    trace.nested(nodes, f"{name}/")
+    trace.nested(nodes, f"{label}/")
     for source, target in zip(outputs, node.output, strict=True):
         if target:
-            trace.add_op(Op(f"{name}/{target}", "Identity", (source,), (target,), {}, "", (name,)))
+            trace.add_op(Op(f"{label}/{target}", "Identity", (source,), (target,), {}, "", (name,)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ from hetsched.graph import Graph, Op, Role, Tensor
 
 if TYPE_CHECKING:
     import onnx
+
+#: Names of nodes, tensors and dims, and paths of external data: a body repeats the names around it.
+MAX_NAME_LENGTH = 4096
 
 
 class OnnxFrontend:
@@ -75,25 +79,43 @@ def parse(path: Path) -> tuple[onnx.ModelProto, str]:
     light, digest = light_bytes(path)
     try:
         proto = onnx.ModelProto.FromString(light)
+        _check_texts(proto, path)
         if proto.functions:
             proto = without_functions(proto)
     except (DecodeError, RuntimeError) as error:
         raise ModelError(f"cannot read the model {str(path)!r}: the file is damaged; fetch or export it again") from error
     if not proto.graph.node and not proto.graph.output:
         raise ModelError(f"the model {str(path)!r} has no graph: the file is truncated or not a model")
-    if not all(isinstance(text, str) for text in _texts(proto.graph)):
-        raise ModelError(f"cannot read the model {str(path)!r}: a name in it is not text, so the file is damaged; fetch or export it again")
     return proto, _with_external(digest, proto.graph, path)
 
 
-def _texts(graph: onnx.GraphProto) -> Iterator[str]:
-    """Every name in a graph; damaged ones come as bytes from protobuf."""
-    for node in graph.node:
+def _check_texts(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse names that are no text (damaged ones come as bytes from protobuf), and those that are too long."""
+    functions = (text for f in proto.functions for text in (f.name, f.domain, *f.input, *f.output, *f.attribute, *_node_texts(f.node)))
+    for text in chain(functions, _texts(proto.graph)):
+        if not isinstance(text, str):
+            raise ModelError(
+                f"cannot read the model {str(path)!r}: a name in it is not text, so the file is damaged; fetch or export it again"
+            )
+        if len(text) > MAX_NAME_LENGTH:
+            raise ModelError(
+                f"the model {str(path)!r} has the name {text!r} of {len(text)} characters, and at most {MAX_NAME_LENGTH} are read"
+            )
+
+
+def _node_texts(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """Every name in nodes and their subgraphs."""
+    for node in nodes:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         for a in node.attribute:
             yield a.name
             if a.HasField("g"):
                 yield from _texts(a.g)
+
+
+def _texts(graph: onnx.GraphProto) -> Iterator[str]:
+    """Every name in a graph."""
+    yield from _node_texts(graph.node)
     for t in (*graph.initializer, *(part for s in graph.sparse_initializer for part in (s.values, s.indices))):
         yield t.name
         yield from (text for e in t.external_data for text in (e.key, e.value))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Trips of a loop of which nothing is known.
 ASSUMED_TRIPS = 16
 #: A loop that is known to run more often is refused: nothing that answers a user does.
-MAX_TRIPS = 1 << 20
+MAX_PLANNED_TRIPS = 1 << 20
 
 
 def keep(trace: Trace, node: onnx.NodeProto, name: str) -> None:
@@ -60,7 +60,8 @@ def _if(trace: Trace, node: onnx.NodeProto, name: str) -> None:
     if condition.dtype is not DType.BOOL or condition.elements != 1:
         raise ModelError(f"the If node {name!r} has the condition {condition.name!r}, which is not one bool: the model file is damaged")
     graphs = {key: subgraph(node, name, key, 0, len(node.output)) for key in ("then_branch", "else_branch")}
-    traced: dict[str, Body | ShapeError] = {key: _possible(trace, graph, name, f"{name}/{key}") for key, graph in graphs.items()}
+    label = trace.unfolding.label(node.op_type, name)
+    traced: dict[str, Body | ShapeError] = {key: _possible(trace, graph, name, f"{label}/{key}") for key, graph in graphs.items()}
     bodies = {key: body for key, body in traced.items() if isinstance(body, Body)}
     failed = next(((key, why) for key, why in traced.items() if isinstance(why, ShapeError)), None)
     attrs: dict[str, AttrValue] = {}
@@ -68,7 +69,7 @@ def _if(trace: Trace, node: onnx.NodeProto, name: str) -> None:
         if not bodies:
             raise failed[1]
         other = next(iter(bodies.values()))
-        bodies[failed[0]] = impossible(trace, name, failed[0], condition, [trace.tensors[o] for o in other.outputs])
+        bodies[failed[0]] = impossible(trace, label, failed[0], condition, [trace.tensors[o] for o in other.outputs])
         attrs["impossible"] = f"{failed[0]}: {failed[1]}"
     then, other = bodies["then_branch"], bodies["else_branch"]
     outputs = [
@@ -107,7 +108,7 @@ def _agreed(trace: Trace, node: str, target: str, a: Tensor, b: Tensor) -> Tenso
 def _loop(trace: Trace, node: onnx.NodeProto, name: str) -> None:
     carried, scans = loop_counts(node, name)
     graph = subgraph(node, name, "body", 2 + carried, 1 + carried + scans)
-    prefix = f"{name}/body"
+    prefix = f"{trace.unfolding.label(node.op_type, name)}/body"
     shape = (1,) * len(graph.input[0].type.tensor_type.shape.dim[:1])
     given = [Tensor(f"{prefix}/{graph.input[0].name}", shape, DType.I64)]
     # Inside the body the condition is true, or it would not run.
@@ -141,14 +142,14 @@ def _trips(trace: Trace, node: onnx.NodeProto, name: str, going_on: str, carried
     if starts and trace.is_known(going_on):
         if not trace.truth(going_on, name):
             return min(1, 1 if limit is None else limit), "bound" if limit is None and node.input[0] else "exact"
-        if not node.input[0] or (limit is not None and limit > MAX_TRIPS):
+        if not node.input[0] or (limit is not None and limit > MAX_PLANNED_TRIPS):
             often = "for ever" if limit is None else f"{limit} times"
             raise ModelError(
-                f"node {name!r} (Loop) runs its body {often}, and at most {MAX_TRIPS} times can be planned: the model is damaged"
+                f"node {name!r} (Loop) runs its body {often}, and at most {MAX_PLANNED_TRIPS} times can be planned: the model is damaged"
             )
         if limit is not None:
             return limit, "exact"
-    if limit is not None and limit <= MAX_TRIPS:
+    if limit is not None and limit <= MAX_PLANNED_TRIPS:
         return limit, "bound"
     for target in node.output[carried:]:
         shape = trace.declared.shape(target) if target else None
@@ -159,7 +160,7 @@ def _trips(trace: Trace, node: onnx.NodeProto, name: str, going_on: str, carried
 
 def _scan(trace: Trace, node: onnx.NodeProto, name: str) -> None:
     form = ScanForm.of(trace, node, name)
-    prefix = f"{name}/body"
+    prefix = f"{trace.unfolding.label(node.op_type, name)}/body"
     given = []
     for j, (info, source) in enumerate(zip(form.body.input, node.input, strict=True)):
         t, shape = trace.tensor(source), list(trace.tensor(source).shape)
@@ -191,7 +192,9 @@ def _traced(trace: Trace, graph: onnx.GraphProto, node: str, prefix: str, given:
     child = trace.child()
     for t in given:
         child.add_inner(t, node)
-    nodes, initializers, outputs = inlined(graph, prefix, {i.name: t.name for i, t in zip(graph.input, given, strict=True)})
+    nodes, initializers, outputs = inlined(
+        trace.unfolding, graph, prefix, {i.name: t.name for i, t in zip(graph.input, given, strict=True)}
+    )
     for proto, new in initializers:
         child.add_inner(constant(proto, new, trace.model), node)
     child.declared = DeclaredShapes(((f"{prefix}/{v.name}", v) for v in (*graph.value_info, *graph.output)), around=trace.declared)
@@ -223,7 +226,11 @@ def _add(
     for body in bodies.values():
         for i in body.inputs:  # a condition that is known inside is still given by the operator
             trace.tensors[i] = replace(trace.tensors[i], data=None)
-    kept: dict[str, AttrValue] = {**attrs, **{key: written(body, trace.tensors) for key, body in bodies.items()}, "captures": captures}
+    kept: dict[str, AttrValue] = {
+        **attrs,
+        **{key: written(body, trace.tensors, trace.unfolding) for key, body in bodies.items()},
+        "captures": captures,
+    }
     trace.add_whole(Op(name, node.op_type, (*inputs, *captures), tuple(node.output), kept, "", (name,), heavy.ops), outputs)
 
 

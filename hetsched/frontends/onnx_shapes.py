@@ -10,6 +10,7 @@ import numpy as np
 from hetsched.errors import ModelError, ShapeError, UnsupportedModelError
 from hetsched.frontends.onnx_nodes import to_node
 from hetsched.frontends.onnx_opsets import NEWEST, SINCE
+from hetsched.frontends.onnx_windows import refuse_wide_window
 from hetsched.graph import DType, Op, Tensor
 from hetsched.reference.element_types import NUMBER_OF, element_type
 
@@ -39,6 +40,7 @@ def infer(op: Op, tensors: Mapping[str, Tensor], opset: int) -> list[Tensor]:
     for i, name in enumerate(op.inputs[: schema.min_input]):
         if not name:
             raise ModelError(f"node {op.name!r} ({op.type}) leaves out its input {i}, which {op.type} needs")
+    refuse_wide_window(op, tensors)
     return [_tensor(op, name, types, tensors) for types in [_infer(schema, op, tensors, opset)] for name in op.outputs if name]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.onnx_unfolding import Unfolding
 
 if TYPE_CHECKING:
     import onnx
@@ -30,41 +31,68 @@ def subgraph(node: onnx.NodeProto, name: str, key: str, inputs: int, outputs: in
 
 
 def inlined(
-    graph: onnx.GraphProto, prefix: str, bound: Mapping[str, str] | None = None
+    unfolding: Unfolding, graph: onnx.GraphProto, prefix: str, bound: Mapping[str, str] | None = None
 ) -> tuple[list[onnx.NodeProto], list[tuple[onnx.TensorProto, str]], list[str]]:
     """A subgraph as part of the graph around it.
 
     Args:
+        unfolding: pays for the copies and for their names.
         graph: the subgraph.
         prefix: what the new names of its own tensors start with.
         bound: its inputs, and the tensors outside that they are.
 
     Returns:
         Its nodes, its initializers with their new names, and the new names of its outputs.
+
+    Raises:
+        ModelError: that takes too many bytes.
     """
+    unfolding.add_bytes(graph.ByteSize(), prefix)
     own = [t.name for t in graph.initializer] + [o for n in graph.node for o in n.output if o]
     new = {name: f"{prefix}/{name}" for name in own} | dict(bound or {})
-    nodes = [renamed(n, new) for n in graph.node]
+    nodes = [_renamed(n, new, unfolding, prefix) for n in graph.node]
     return nodes, [(t, new[t.name]) for t in graph.initializer], [new.get(o.name, o.name) for o in graph.output]
 
 
-def renamed(node: onnx.NodeProto, new: Mapping[str, str]) -> onnx.NodeProto:
-    """The node with other names for its tensors, also for those that its subgraphs take from outside."""
+def _renamed(node: onnx.NodeProto, new: Mapping[str, str], unfolding: Unfolding, where: str) -> onnx.NodeProto:
+    """A copy of the node with other names for its tensors, also for those that its subgraphs take from outside."""
     out = type(node)()
     out.CopyFrom(node)
-    out.input[:] = [new.get(i, i) for i in node.input]
-    out.output[:] = [new.get(o, o) for o in node.output]
-    for a in out.attribute:
-        if a.HasField("g"):
-            rename_captured(a.g, new)
+    _rename(out, new, (), unfolding, where)
     return out
 
 
-def rename_captured(graph: onnx.GraphProto, new: Mapping[str, str]) -> None:
-    """Rename what a subgraph takes from outside; names that it defines itself stay."""
+def rename_captured(
+    graph: onnx.GraphProto, new: Mapping[str, str], unfolding: Unfolding, where: str, hidden: tuple[set[str], ...] = ()
+) -> None:
+    """Rename what a subgraph takes from outside, in place.
+
+    Args:
+        graph: the subgraph; names that it defines itself stay.
+        new: new names by old names.
+        unfolding: pays for names that are longer than before.
+        where: what it is part of, for messages.
+        hidden: names that the graphs around it define, for each.
+
+    Raises:
+        ModelError: that takes too many bytes.
+    """
     own = {i.name for i in graph.input} | {t.name for t in graph.initializer} | {o for n in graph.node for o in n.output}
-    new = {old: name for old, name in new.items() if old not in own}
-    for i, node in enumerate(graph.node):
-        graph.node[i].CopyFrom(renamed(node, new))
+    hidden = (*hidden, own)
+    for node in graph.node:
+        _rename(node, new, hidden, unfolding, where)
     for o in graph.output:
-        o.name = new.get(o.name, o.name)
+        if o.name in new and not any(o.name in names for names in hidden):
+            unfolding.add_bytes(len(new[o.name]), where)
+            o.name = new[o.name]
+
+
+def _rename(node: onnx.NodeProto, new: Mapping[str, str], hidden: tuple[set[str], ...], unfolding: Unfolding, where: str) -> None:
+    for names in (node.input, node.output):
+        for k, old in enumerate(names):
+            if old in new and not any(old in own for own in hidden):
+                unfolding.add_bytes(len(new[old]), where)
+                names[k] = new[old]
+    for a in node.attribute:
+        if a.HasField("g"):
+            rename_captured(a.g, new, unfolding, where, hidden)

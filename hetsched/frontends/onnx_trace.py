@@ -26,6 +26,7 @@ from hetsched.frontends.onnx_qlinear import with_float_core
 from hetsched.frontends.onnx_shapes import infer
 from hetsched.frontends.onnx_sparse import sparse_constant
 from hetsched.frontends.onnx_tensors import ModelFile, constant, from_array
+from hetsched.frontends.onnx_unfolding import Unfolding
 from hetsched.graph import CONTROL_FLOW, DType, Op, Role, Tensor, WeightRef
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 #: Largest folded constant, and how many weight bytes folding may read in all: planning is not for crunching weights.
 MAX_FOLDED_BYTES = 1 << 24
 MAX_READ_BYTES = 1 << 26
-#: Nodes of subgraphs that are walked, in all: a loop within loops could unfold without end.
-MAX_NESTED_NODES = 50_000
 _VIEWS = frozenset({"ConstantOfShape", "Expand"})  # folded without memory: every element is the same bytes
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
-_NEVER = frozenset({"DequantizeLinear", "QuantizeLinear"})  # they say what integers mean; the passes absorb them
+_NEVER = frozenset(
+    {"DequantizeLinear", "QuantizeLinear"}  # they say what integers mean; the passes absorb them
+    | {"LSTM", "GRU", "RNN"}  # their work is not in proportion to what they read
+)
 
 
 class Trace:
@@ -51,7 +53,7 @@ class Trace:
         self.ops: list[Op] = []
         self.depth = 0
         self.declared = DeclaredShapes()
-        self._nested_nodes = 0
+        self.unfolding = Unfolding()
         self._read_bytes = 0
 
     def tensor(self, name: str) -> Tensor:
@@ -101,9 +103,7 @@ class Trace:
         Raises:
             ModelError: unfolding the model's control flow takes too many nodes.
         """
-        self._nested_nodes += len(nodes)
-        if self._nested_nodes > MAX_NESTED_NODES:
-            raise ModelError(f"the control flow at {prefix!r} unfolds to over {MAX_NESTED_NODES} nodes: export the model with less of it")
+        self.unfolding.add_nodes(len(nodes), prefix)
         self.depth += 1
         self.run(nodes, prefix)
         self.depth -= 1
@@ -113,13 +113,13 @@ class Trace:
         inner = Trace(self.model, self.opset, [])
         inner.tensors = ChainMap({}, self.tensors)
         inner.depth, inner.declared = self.depth, self.declared
-        inner._nested_nodes, inner._read_bytes = self._nested_nodes, self._read_bytes
+        inner.unfolding, inner._read_bytes = self.unfolding, self._read_bytes
         return inner
 
     def join(self, child: Trace, *, operators: bool) -> None:
         """Take over the tensors of a child, and its operators too if they are part of this trace."""
         self.tensors.update(child.tensors.maps[0] if isinstance(child.tensors, ChainMap) else child.tensors)
-        self._nested_nodes, self._read_bytes = child._nested_nodes, child._read_bytes
+        self._read_bytes = child._read_bytes
         if operators:
             self.ops.extend(child.ops)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from hetsched.errors import ModelError, OptionError
+from hetsched.errors import ModelError, OptionError, ShapeError
 from hetsched.graph import Graph
 
 #: Entry-point group of readers: each entry loads to a class or function that returns a :class:`Frontend`.
@@ -66,12 +68,13 @@ def load(path: Path | str, dims: Mapping[str, int] | None = None, shapes: Mappin
         The graph, in topological order, with the shape and type of every tensor. Weights stay in their files.
 
     Raises:
-        ModelError: there is no such file, its format is unknown, or it is damaged.
+        ModelError: there is no such file, its format is unknown, it is damaged, or this machine does not have the memory to read it.
         UnsupportedModelError: it is valid and uses something that is not handled; the message names the node.
         OptionError: ``dims`` or ``shapes`` name something that the model does not have.
     """
     file, frontend = _reader(Path(path))
-    return frontend.load(file, dict(dims or {}), dict(shapes or {}))
+    with _readable(file), _naming(dims or {}):
+        return frontend.load(file, dict(dims or {}), dict(shapes or {}))
 
 
 def phase_dims(path: Path | str, tokens: int, past: int) -> dict[str, int]:
@@ -87,7 +90,8 @@ def phase_dims(path: Path | str, tokens: int, past: int) -> dict[str, int]:
     phase = getattr(frontend, "phase", None)
     if phase is None:
         raise OptionError(f"{frontend.name} models have no prompt: leave --prompt and --generate out of planning {file.name!r}")
-    return dict(phase(file, tokens, past))
+    with _readable(file):
+        return dict(phase(file, tokens, past))
 
 
 def format_of(path: Path | str) -> str:
@@ -102,7 +106,10 @@ def format_of(path: Path | str) -> str:
 def _reader(path: Path) -> tuple[Path, Frontend]:
     """The file to read (of a folder its ``config.json`` or ``Manifest.json``) and its reader."""
     if path.is_dir():
-        path = path / next((n for n in _FOLDER_FILES if (path / n).is_file()), _FOLDER_FILES[0])
+        found = next((n for n in _FOLDER_FILES if (path / n).is_file()), None)
+        if found is None:
+            raise ModelError(f"{str(path)!r} is a folder without {' or '.join(_FOLDER_FILES)}: name a model file in it")
+        path = path / found
     if not path.is_file():
         raise ModelError(f"there is no model file {str(path)!r}")
     with path.open("rb") as file:
@@ -111,6 +118,33 @@ def _reader(path: Path) -> tuple[Path, Frontend]:
         if frontend.recognises(head):
             return path, frontend
     raise ModelError(f"{str(path)!r} is not a model of a known format ({_KNOWN}){_guess(head)}")
+
+
+@contextmanager
+def _naming(dims: Mapping[str, int]) -> Iterator[None]:
+    """Shapes that an operator does not accept, with the dims that the user chose: one of them may be the reason."""
+    try:
+        yield
+    except ShapeError as error:
+        if not dims:
+            raise
+        chosen = ", ".join(f"{name}={size}" for name, size in dims.items())
+        raise ShapeError(f"{error}; the dims were given as {chosen}: give others") from error
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Errors of Python's own for a file that is too much for this machine, or names files that it cannot have, as errors of the model."""
+    try:
+        yield
+    except MemoryError as error:
+        raise ModelError(f"reading {str(file)!r} takes more memory than this machine has free") from error
+    except RecursionError as error:
+        raise ModelError(f"the parts of {str(file)!r} are nested too deeply in one another to be read: the file is damaged") from error
+    except OSError as error:
+        if error.errno not in {errno.ENAMETOOLONG, errno.ELOOP}:
+            raise
+        raise ModelError(f"{str(file)!r} names the file {str(error.filename)!r}, which cannot be: {error.strerror}") from error
 
 
 def _guess(head: bytes) -> str:

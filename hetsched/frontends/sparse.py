@@ -16,6 +16,20 @@ from hetsched.graph import DType, WeightRef
 MAX_DENSE_BYTES = 1 << 29
 
 
+def check_size(name: str, shape: Sequence[int], itemsize: int) -> None:
+    """Refuse to make a constant from what a file stores of it if its ``itemsize`` bytes for each element are too many.
+
+    Raises:
+        ModelError: they are over :data:`MAX_DENSE_BYTES`.
+    """
+    size = math.prod(shape) * itemsize
+    if size > MAX_DENSE_BYTES:
+        raise ModelError(
+            f"the constant {name!r} of shape {list(shape)} takes {size >> 20} MiB when dense, and at most "
+            f"{MAX_DENSE_BYTES >> 20} are made: it can be planned but not run"
+        )
+
+
 def dense(name: str, shape: Sequence[int], places: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The dense array with ``values`` at the flat ``places`` and 0 elsewhere.
 
@@ -23,11 +37,7 @@ def dense(name: str, shape: Sequence[int], places: npt.NDArray[np.int64], values
         ModelError: a place is outside the array, or the array would be too large.
     """
     size = math.prod(shape)
-    if size * values.dtype.itemsize > MAX_DENSE_BYTES:
-        raise ModelError(
-            f"the sparse constant {name!r} of shape {list(shape)} takes {size * values.dtype.itemsize >> 20} MiB when dense, and at most "
-            f"{MAX_DENSE_BYTES >> 20} are made: it can be planned but not run"
-        )
+    check_size(name, shape, values.dtype.itemsize)
     if places.size != values.size or (places.size and (int(places.min()) < 0 or int(places.max()) >= size)):
         raise ModelError(f"the sparse constant {name!r} of shape {list(shape)} has values outside its shape: the model file is damaged")
     out = np.zeros(size, values.dtype)

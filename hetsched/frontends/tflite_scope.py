@@ -10,23 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ModelError, UnsupportedModelError
+from hetsched.frontends.bounded_trace import BoundedTrace
 from hetsched.frontends.onnx_tensors import ModelFile
-from hetsched.frontends.onnx_trace import Trace
 from hetsched.frontends.tflite_constants import WeightFile, is_quantized, meaning, parameters
 from hetsched.frontends.tflite_model import Operator, Stored, Subgraph
 from hetsched.frontends.tflite_schema import ACTIVATIONS
 from hetsched.graph import AttrValue, Op, Quantization, Tensor
 
-#: Operators are those of this ONNX opset (int16 quantization came with 21).
-OPSET = 21
-#: Elements that may be read to fold constants, for one operator and in all: loading is not for crunching weights.
-MAX_FOLDED_ELEMENTS, MAX_FOLDED_IN_ALL = 1 << 22, 1 << 26
-#: Folded whatever they read: only the shape changes.
-_FREE = frozenset({"Reshape", "Identity", "Expand"})
-#: Never folded: their work is not in proportion to what they read.
-_LABORIOUS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Resize", "LRN", "TopK", "AveragePool", "MaxPool", "GlobalAveragePool", "GlobalMaxPool"}
-)
 Attrs: TypeAlias = Mapping[str, AttrValue]
 Order: TypeAlias = tuple[int, ...]
 
@@ -48,7 +38,7 @@ class Value:
         return self.order.index(axis)
 
 
-class Scope(Trace):
+class Scope(BoundedTrace):
     """The graph so far. ``op`` is the operator being lowered, ``node`` the name it has in messages and in the graph.
 
     ``values`` says what became of the file's tensors, by index; ``states`` and ``written`` hold the variables before and after,
@@ -56,7 +46,7 @@ class Scope(Trace):
     """
 
     def __init__(self, weights: WeightFile, graph: Subgraph, inputs: Sequence[Tensor]) -> None:
-        super().__init__(ModelFile(weights.path), OPSET, inputs)
+        super().__init__(ModelFile(weights.path), inputs)
         self.weights = weights
         self.graph = graph
         self.op = Operator(-1, "", False, (), ())
@@ -70,8 +60,6 @@ class Scope(Trace):
         self._names = frozenset(t.name for t in graph.tensors)
         self._parameters: dict[tuple[object, ...], tuple[str, str | None]] = {}
         self._scalars: dict[float, str] = {}
-        self._folded = 0
-        self._op_names: dict[str, int] = {}
         self._nodes: dict[str, int] = {}
         for stored in (graph.tensors[i] for i in first):
             self._mean(stored.name, self.quantization(stored))
@@ -191,25 +179,6 @@ class Scope(Trace):
              origin: tuple[str, ...] | None = None) -> None:  # fmt: skip
         origin = (self.node,) if origin is None else origin
         self._step(Op(self.op_name(label), kind, inputs, outputs, dict(attrs), "", origin))
-
-    def _fold(self, op: Op, outputs: list[Tensor]) -> bool:
-        """As for any model, within :data:`MAX_FOLDED_IN_ALL`: a small file may describe constants of any size."""
-        known = all(self.tensors[i].is_constant for i in op.inputs if i)
-        elements = sum(self.tensors[i].elements for i in op.inputs if i)
-        if known and op.type not in _FREE:
-            if op.type in _LABORIOUS or elements > min(MAX_FOLDED_ELEMENTS, MAX_FOLDED_IN_ALL - self._folded):
-                return False
-            self._folded += elements
-        return super()._fold(op, outputs)
-
-    def op_name(self, label: str) -> str:
-        """``label``, or a name like it if that is taken."""
-        name = label
-        while name in self._op_names:
-            self._op_names[label] += 1
-            name = f"{label}_{self._op_names[label]}"
-        self._op_names[name] = 1
-        return name
 
     def fresh(self, name: str, *, own: bool = False) -> str:
         """``name`` for a new tensor, or a name like it; only with ``own`` may it be one that the file has."""

@@ -19,8 +19,13 @@ from hetsched.frontends.safetensors_header import parse_json
 
 #: Limits of an archive: members, and bytes of one JSON member once unpacked.
 MAX_MEMBERS, MAX_JSON_BYTES = 1 << 18, 1 << 28
-#: More than this is taken for a zip bomb: JSON shrinks about tenfold.
-_MAX_RATIO = 200
+#: What unpacks to more than this many times the whole file is taken for a zip bomb: JSON shrinks about tenfold, and PyTorch does not
+#: even pack it.
+_MAX_RATIO, _SMALL = 32, 1 << 20
+#: What the values of a JSON member may take in memory: this, and so many bytes for each byte of the file.
+_MAX_VALUE_BYTES, _BYTES_PER_BYTE = 1 << 28, 16
+#: About what Python takes for an object or an array, and for a text or another value.
+_CONTAINER_BYTES, _VALUE_BYTES = 184, 32
 _LOCAL = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 1
 _PROGRAM = "serialized_exported_program.json"  # PyTorch 2.1 to 2.6
@@ -47,7 +52,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._size = path.stat().st_size
+        self.size = path.stat().st_size
         try:
             with zipfile.ZipFile(path) as archive:
                 infos = archive.infolist()
@@ -100,25 +105,33 @@ class Archive:
         """The bytes of a small member.
 
         Raises:
-            ModelError: it is absent, damaged or unpacks to more than :data:`MAX_JSON_BYTES`.
+            ModelError: it is absent, damaged or unpacks to more than :data:`MAX_JSON_BYTES`, or to many times the size of the file.
         """
         info = self.members.get(name)
         if info is None:
             raise self._damaged(f"it has no member {name[:80]!r}")
-        if info.file_size > MAX_JSON_BYTES or info.file_size > max(info.compress_size, 1024) * _MAX_RATIO:
+        if info.file_size > min(MAX_JSON_BYTES, max(_SMALL, self.size * _MAX_RATIO)):
             raise self._damaged(f"its member {name[:80]!r} unpacks to {info.file_size} bytes")
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(info) as member:
-                raw = member.read(MAX_JSON_BYTES + 1)
+                raw = member.read(info.file_size + 1)
         except (zipfile.BadZipFile, zlib.error, ValueError, OverflowError, OSError, EOFError, RuntimeError, struct.error) as error:
             raise self._damaged(f"its member {name[:80]!r}: {error}") from error
-        if len(raw) > MAX_JSON_BYTES:
+        if len(raw) > info.file_size:
             raise self._damaged(f"its member {name[:80]!r} is larger than it says")
         return raw
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The JSON object in a member."""
-        return parse_json(self.read(name), f"the member {name[:80]!r} of {str(self.path)!r}")
+        """The JSON object in a member.
+
+        Raises:
+            ModelError: as for :meth:`read`, or it is no JSON, or so dense that its values would take much more memory than the file.
+        """
+        raw = self.read(name)
+        needed = _CONTAINER_BYTES * (raw.count(b"{") + raw.count(b"[")) + _VALUE_BYTES * (raw.count(b",") + raw.count(b'"'))
+        if needed > _MAX_VALUE_BYTES + _BYTES_PER_BYTE * self.size:
+            raise self._damaged(f"the values of its member {name[:80]!r} would take over {needed >> 20} MiB")
+        return parse_json(raw, f"the member {name[:80]!r} of {str(self.path)!r}")
 
     def read_text(self, name: str, default: str) -> str:
         """The text of a member in the archive's folder, or ``default`` where there is none."""
@@ -140,6 +153,6 @@ class Archive:
             raise self._damaged(f"its member {name[:80]!r} is not where the directory says")
         *_, name_length, extra_length = _LOCAL.unpack(header)
         offset = info.header_offset + _LOCAL.size + name_length + extra_length
-        if info.compress_size != info.file_size or offset + info.file_size > self._size:
+        if info.compress_size != info.file_size or offset + info.file_size > self.size:
             raise self._damaged(f"its member {name[:80]!r} does not lie within the file")
         return offset, info.file_size

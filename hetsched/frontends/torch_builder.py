@@ -147,18 +147,6 @@ class Builder(Lowering):
             raise self.bad(f"its argument {name!r} is not a list of whole numbers")
         return [int(i) for i in numbers]
 
-    def floats_of(self, name: str) -> list[float]:
-        """A list of numbers; empty where it is left out."""
-        if not self.has(name):
-            return []
-        kind, value = next(iter(self.current.args[name].items()))
-        if kind not in {"as_floats", "as_ints", "as_sym_floats"}:
-            raise self.bad(f"its argument {name!r} is not a list of numbers")
-        numbers = [self._symbolic(i) if isinstance(i, dict) else i for i in as_list(value, f"the argument {name!r}")]
-        if not all(isinstance(i, int | float) for i in numbers):
-            raise self.bad(f"its argument {name!r} is not a list of numbers")
-        return [float(i) for i in numbers]
-
     def pair_of(self, name: str, count: int, default: Sequence[int]) -> list[int]:
         """A list with one number for each of ``count`` axes; a list of one is repeated."""
         values = self.ints_of(name, default) or list(default)

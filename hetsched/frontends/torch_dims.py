@@ -39,7 +39,7 @@ def evaluate(text: Size | float, symbols: Mapping[str, int], what: str) -> Numbe
         return text
     try:
         value = _Evaluator(symbols, what).of(ast.parse(text, mode="eval").body)
-    except (SyntaxError, RecursionError, MemoryError, ValueError, TypeError, ArithmeticError) as error:
+    except (SyntaxError, RecursionError, MemoryError, ValueError, TypeError, ArithmeticError, LookupError) as error:
         raise damaged(f"{what} is {text[:60]!r}, which has no value") from error
     if not math.isfinite(value) or abs(value) > _LIMIT:
         raise damaged(f"{what} is {text[:60]!r}, which is out of range")
@@ -65,8 +65,11 @@ class _Evaluator:
                 return int(_COMPARE[type(op)](self.of(left), self.of(right)))
             case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name))]):
                 return self._symbol(name)
-            case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS and args:
-                return self._small(_FUNCTIONS[name]([self.of(a) for a in args]))
+            case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
+                count, function = FUNCTIONS[name]
+                if (len(args) != count) if count else (not args):
+                    raise ValueError(f"{name} has {len(args)} arguments")
+                return self._small(function([self.of(a) for a in args]))
             case ast.Call(func=ast.Name(id=name)) | ast.Name(id=name):
                 raise UnsupportedModelError(f"{self.what} is computed with {name[:40]!r}, which is not supported")
         raise ValueError(ast.dump(node)[:60])
@@ -96,43 +99,44 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 _COMPARE: dict[type[ast.cmpop], Callable[[Number, Number], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
-_FUNCTIONS: dict[str, Callable[[Sequence[Number]], Number]] = {
-    "Integer": lambda v: int(v[0]),
-    "Float": lambda v: float(v[0]),
-    "Rational": lambda v: v[0] / v[1],
-    "Add": sum,
-    "Mul": math.prod,
-    "Pow": lambda v: _power(v[0], v[1]),
-    "PowByNatural": lambda v: _power(v[0], v[1]),
-    "Max": max,
-    "Min": min,
-    "Mod": lambda v: v[0] % v[1],
-    "PythonMod": lambda v: v[0] % v[1],
-    "FloorDiv": lambda v: v[0] // v[1],
-    "CleanDiv": lambda v: v[0] // v[1],
-    "CeilDiv": lambda v: -(-v[0] // v[1]),
-    "IntTrueDiv": lambda v: v[0] / v[1],
-    "FloatTrueDiv": lambda v: v[0] / v[1],
-    "ToFloat": lambda v: float(v[0]),
-    "TruncToInt": lambda v: math.trunc(v[0]),
-    "FloorToInt": lambda v: math.floor(v[0]),
-    "CeilToInt": lambda v: math.ceil(v[0]),
-    "RoundToInt": lambda v: round(v[0]),
-    "floor": lambda v: math.floor(v[0]),
-    "ceiling": lambda v: math.ceil(v[0]),
-    "Abs": lambda v: abs(v[0]),
-    "OpaqueUnaryFn_sqrt": lambda v: math.sqrt(v[0]),
-    "StrictLessThan": lambda v: int(v[0] < v[1]),
-    "StrictGreaterThan": lambda v: int(v[0] > v[1]),
-    "LessThan": lambda v: int(v[0] <= v[1]),
-    "GreaterThan": lambda v: int(v[0] >= v[1]),
-    "Equality": lambda v: int(v[0] == v[1]),
-    "Unequality": lambda v: int(v[0] != v[1]),
-    "Where": lambda v: v[1] if v[0] else v[2],
-    "And": lambda v: int(all(v)),
-    "Or": lambda v: int(any(v)),
-    "Not": lambda v: int(not v[0]),
-    "BitwiseFn_bitwise_and": lambda v: reduce(operator.and_, (int(i) for i in v)),
+#: How many arguments each takes (0: one or more), and its value.
+FUNCTIONS: dict[str, tuple[int, Callable[[Sequence[Number]], Number]]] = {
+    "Integer": (1, lambda v: int(v[0])),
+    "Float": (1, lambda v: float(v[0])),
+    "Rational": (2, lambda v: v[0] / v[1]),
+    "Add": (0, sum),
+    "Mul": (0, math.prod),
+    "Pow": (2, lambda v: _power(v[0], v[1])),
+    "PowByNatural": (2, lambda v: _power(v[0], v[1])),
+    "Max": (0, max),
+    "Min": (0, min),
+    "Mod": (2, lambda v: v[0] % v[1]),
+    "PythonMod": (2, lambda v: v[0] % v[1]),
+    "FloorDiv": (2, lambda v: v[0] // v[1]),
+    "CleanDiv": (2, lambda v: v[0] // v[1]),
+    "CeilDiv": (2, lambda v: -(-v[0] // v[1])),
+    "IntTrueDiv": (2, lambda v: v[0] / v[1]),
+    "FloatTrueDiv": (2, lambda v: v[0] / v[1]),
+    "ToFloat": (1, lambda v: float(v[0])),
+    "TruncToInt": (1, lambda v: math.trunc(v[0])),
+    "FloorToInt": (1, lambda v: math.floor(v[0])),
+    "CeilToInt": (1, lambda v: math.ceil(v[0])),
+    "RoundToInt": (1, lambda v: round(v[0])),
+    "floor": (1, lambda v: math.floor(v[0])),
+    "ceiling": (1, lambda v: math.ceil(v[0])),
+    "Abs": (1, lambda v: abs(v[0])),
+    "OpaqueUnaryFn_sqrt": (1, lambda v: math.sqrt(v[0])),
+    "StrictLessThan": (2, lambda v: int(v[0] < v[1])),
+    "StrictGreaterThan": (2, lambda v: int(v[0] > v[1])),
+    "LessThan": (2, lambda v: int(v[0] <= v[1])),
+    "GreaterThan": (2, lambda v: int(v[0] >= v[1])),
+    "Equality": (2, lambda v: int(v[0] == v[1])),
+    "Unequality": (2, lambda v: int(v[0] != v[1])),
+    "Where": (3, lambda v: v[1] if v[0] else v[2]),
+    "And": (0, lambda v: int(all(v))),
+    "Or": (0, lambda v: int(any(v))),
+    "Not": (1, lambda v: int(not v[0])),
+    "BitwiseFn_bitwise_and": (0, lambda v: reduce(operator.and_, (int(i) for i in v))),
 }
 
 

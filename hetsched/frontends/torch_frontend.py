@@ -39,7 +39,7 @@ class TorchExportFrontend:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         archive = Archive(path)
-        program = read_program(archive.read_json(archive.program))
+        program = read_program(archive.read_json(archive.program), archive.size)
         inputs, symbols = bound_inputs(program, dims, shapes, path.stem)
         builder = Builder(path, program, inputs, symbols)
         states = states_of(program)
@@ -100,13 +100,13 @@ def _graph(b: Builder, inputs: Sequence[str], states: Mapping[str, None], name: 
     if not outputs and not after:
         raise damaged("it has no outputs")
     added = [n for n in before if n not in inputs]
-    return b.finished(name, [*inputs, *added], [*outputs, *after], {*before, *after}, digest, b.symbols)
+    return b.finished(name, [*inputs, *added], [*outputs, *after], before, after, digest, b.symbols)
 
 
-def _states(b: Builder, states: Mapping[str, None], outputs: Mapping[str, None]) -> tuple[list[str], list[str]]:
-    """The states before, and those after that differ."""
+def _states(b: Builder, states: Mapping[str, None], outputs: Mapping[str, None]) -> tuple[list[str], dict[str, str]]:
+    """The states before, and which of them those after that differ continue."""
     before: list[str] = []
-    after: list[str] = []
+    after: dict[str, str] = {}
     updates = {target: value for value, kind, target in b.program.outputs if kind.endswith("_mutation")}
     for source in b.program.sources:
         if source.name not in states:
@@ -116,5 +116,5 @@ def _states(b: Builder, states: Mapping[str, None], outputs: Mapping[str, None])
         new = b.resolve(updates.get(source.target, source.name))
         before.append(held)
         if new != held:
-            after.append(b.output(new, f"{held}/next", [*outputs, *after]))
+            after[b.output(new, f"{held}/next", [*outputs, *after])] = held
     return before, after

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hetsched.errors import ModelError, UnsupportedModelError
-from hetsched.frontends.torch_nested import INLINED, MAX_DEPTH, nested_graph, passing, prefixed, renamed
+from hetsched.frontends.torch_nested import INLINED, MAX_DEPTH, Renaming, label, nested_graph, passing
 from hetsched.graph import MAX_RANK, DType
 
 #: ``ScalarType`` of the schema.
@@ -107,8 +107,8 @@ def as_int(value: object, what: str) -> int:
     return value
 
 
-def read_program(described: Mapping[str, Any]) -> Program:
-    """The program that the JSON object ``described`` holds.
+def read_program(described: Mapping[str, Any], size: int = 0) -> Program:
+    """The program that the JSON object ``described`` holds, from a file of ``size`` bytes.
 
     Raises:
         ModelError: it does not follow the schema.
@@ -122,7 +122,7 @@ def read_program(described: Mapping[str, Any]) -> Program:
     module = as_map(described.get("graph_module"), "its graph module")
     graph, signature = as_map(module.get("graph"), "its graph"), as_map(module.get("signature"), "its signature")
     hints: dict[str, int] = {}
-    graph = _in_line(graph, 0)
+    graph = _in_line(graph, 0, Renaming(size))
     tensors = {as_text(n, "a tensor's name"): read_meta(m, n, hints) for n, m in as_map(graph.get("tensor_values"), "its tensors").items()}
     integers: dict[str, Size | float] = {}
     for group in _SYMBOLS:
@@ -139,7 +139,7 @@ def read_program(described: Mapping[str, Any]) -> Program:
     )
 
 
-def _in_line(graph: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
+def _in_line(graph: Mapping[str, Any], depth: int, names: Renaming) -> Mapping[str, Any]:
     """The graph with the graphs inside it put in line; see :mod:`hetsched.frontends.torch_nested`."""
     nodes: list[Any] = []
     tables = {k: dict(as_map(graph.get(k) or {}, f"its {k}")) for k in ("tensor_values", *_SYMBOLS)}
@@ -150,20 +150,19 @@ def _in_line(graph: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
             continue
         if depth >= MAX_DEPTH:
             raise damaged(f"over {MAX_DEPTH} programs lie in one another")
-        prefix, (inner, args) = f"{node.get('name') or index}/", found
-        inner = _in_line(inner, depth + 1)
+        prefix, (inner, args) = label(node.get("name"), index), found
+        inner = _in_line(inner, depth + 1, names)
         for key, table in tables.items():
-            table.update(prefixed(inner.get(key), prefix))
-        formal, results = (renamed(as_list(inner.get(k), f"the {k} of node {index}"), prefix) for k in ("inputs", "outputs"))
+            table.update(names.prefixed(inner.get(key), prefix))
+        formal, results = (names.renamed(as_list(inner.get(k), f"the {k} of node {index}"), prefix) for k in ("inputs", "outputs"))
         outputs = as_list(node.get("outputs"), f"the outputs of node {index}")
         if len(formal) != len(args) or len(outputs) != len(results):
             raise damaged(f"node {index} runs a program of {len(formal)} arguments with {len(args)}")
         nodes += [passing(a, f, f"{prefix}argument_{k}") for k, (a, f) in enumerate(zip(args, formal, strict=True)) if "as_tensor" in a]
         for part in as_list(inner.get("nodes"), f"the nodes of node {index}"):
             named = as_map(part, f"a node of node {index}")
-            nodes.append(
-                {**named, **{k: renamed(named.get(k), prefix) for k in ("inputs", "outputs")}, "name": prefix + str(named.get("name"))}
-            )
+            changed = {k: names.renamed(named.get(k), prefix) for k in ("inputs", "outputs")}
+            nodes.append({**named, **changed, "name": names.name(str(named.get("name")), prefix)})
         nodes += [passing(r, o, f"{prefix}result_{k}") for k, (r, o) in enumerate(zip(results, outputs, strict=True)) if "as_tensor" in r]
     return {**graph, **tables, "nodes": nodes}
 

@@ -12,10 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from hetsched.graph import Graph, Op, Quantization, Tensor
+from hetsched.graph import LINEAR_QUANTIZATION, Graph, Op, Quantization, Tensor
 from hetsched.passes.rewriting import SMALL_ELEMENTS, sole_reader
-
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class FuseQuantization:
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with Q and DQ absorbed."""
-        if not any(op.type in _LINEAR for op in graph.ops):
+        if not any(op.type in LINEAR_QUANTIZATION for op in graph.ops):
             return graph
         tensors = _with_quantization(graph)
         readers = {op.outputs[0]: op for op in graph.ops if op.type == "DequantizeLinear" and _agrees(op, tensors)}
@@ -38,7 +36,7 @@ class FuseQuantization:
         for op in graph.ops:
             if op.name in gone:
                 continue
-            if op.type not in _LINEAR and not op.is_control_flow:
+            if op.type not in LINEAR_QUANTIZATION and not op.is_control_flow:
                 after = _quantizer(graph, op, tensors)
                 op = _on_integers(op, readers, after)
                 if after is not None:
@@ -79,14 +77,14 @@ def _with_quantization(graph: Graph) -> dict[str, Tensor]:
     tensors = dict(graph.tensors)
     for op in graph.ops:
         meaning = _meaning(op, graph)
-        name = _integers(op) if op.type in _LINEAR else ""
+        name = _integers(op) if op.type in LINEAR_QUANTIZATION else ""
         if meaning is not None and tensors[name].quantization is None:
             tensors[name] = replace(tensors[name], quantization=meaning)
     return tensors
 
 
 def _meaning(op: Op, graph: Graph) -> Quantization | None:
-    if op.type not in _LINEAR or op.domain:
+    if op.type not in LINEAR_QUANTIZATION or op.domain:
         return None
     scale = graph.tensors[op.inputs[1]]
     zero_point = op.inputs[2] if len(op.inputs) > 2 and op.inputs[2] else None

@@ -55,6 +55,9 @@ class KvPrecision:
         """
         first, slash, second = text.partition("/")
         key, value = _TEXT.fullmatch(first), _TEXT.fullmatch(second if slash else first)
+        if key is not None and value is not None and key["name"] in _VALUES and key["name"] not in _KEYS:
+            rest = text[len(first) + 1 :] if slash else text
+            raise OptionError(f"keys cannot be {key['name']}, since some of their channels are outliers: use int8/{rest}")
         if key is None or value is None or key["name"] not in _KEYS or value["name"] not in _VALUES or (slash and key["group"]):
             raise OptionError(
                 f"no precision of a key-value cache is called {text!r}: write KEYS/VALUES with keys {', '.join(_KEYS)} and values "

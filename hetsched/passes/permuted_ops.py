@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.graph import Graph, Op, Tensor, WeightRef
+from hetsched.graph import LINEAR_QUANTIZATION, Graph, Op, Tensor, WeightRef
 from hetsched.passes.rewriting import inline, small_value
 
 Perm: TypeAlias = tuple[int, ...]
@@ -27,7 +27,6 @@ POINTWISE = frozenset(
 )  # fmt: skip
 _AXIS = {"Softmax": -1, "LogSoftmax": -1, "Concat": 0, "Split": 0}
 _REDUCE = frozenset({f"Reduce{k}" for k in ("Max", "Min", "Mean", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")})
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def compose(first: Perm, second: Perm) -> Perm:
@@ -89,7 +88,7 @@ def can_permute(graph: Graph, op: Op) -> bool:
         return len([n for n in op.inputs[3:] if n]) == 0 and small_value(graph, op.inputs[1]) is not None
     if op.type == "Slice":
         return len(op.inputs) > 3 and bool(op.inputs[3]) and all(small_value(graph, n) is not None for n in op.inputs[1:] if n)
-    if op.type in _LINEAR:
+    if op.type in LINEAR_QUANTIZATION:
         return not op.attr_int("block_size", 0) and all(graph.tensors[n].is_constant for n in op.inputs[1:] if n)
     return op.type in _AXIS and data[0] == op.inputs[0]
 
@@ -100,7 +99,7 @@ def permuted(graph: Graph, op: Op, perm: Perm) -> tuple[Op, dict[str, Tensor]]:
     rank = len(perm)
     if op.type in POINTWISE:
         return _with_constants(op, {n: _constant(graph.tensors[n], perm) for n in graph.constants(op) if graph.tensors[n].elements != 1})
-    if op.type in _AXIS or (op.type in _LINEAR and graph.tensors[op.inputs[1]].elements != 1):
+    if op.type in _AXIS or (op.type in LINEAR_QUANTIZATION and graph.tensors[op.inputs[1]].elements != 1):
         axis = op.attr_int("axis", _AXIS.get(op.type, 1)) % rank
         return replace(op, attrs={**op.attrs, "axis": back[axis]}), {}
     if op.type in _REDUCE and len(op.inputs) > 1 and op.inputs[1]:

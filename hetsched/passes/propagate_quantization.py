@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hetsched.graph import DType, Graph, Op, Role, Tensor
+from hetsched.graph import LINEAR_QUANTIZATION, DType, Graph, Op, Role, Tensor
 from hetsched.passes.dead_code import live
 from hetsched.passes.quantization_parameters import Parameters, parameters
 from hetsched.passes.rewriting import inline, scalar, sole_reader
@@ -35,7 +35,6 @@ _MOVES = frozenset(
 )
 #: In ONNX these are defined on integers of 8 bits only.
 _BYTES_ONLY = frozenset({"MaxPool", "Resize", "Pad"})
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class PropagateQuantization:
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with data movement on integers; the same object if there is no Q and DQ."""
-        if not any(op.type in _LINEAR for op in graph.ops):
+        if not any(op.type in LINEAR_QUANTIZATION for op in graph.ops):
             return graph
         return _sunk(_risen(graph))
 
@@ -107,7 +106,7 @@ def _computed(graph: Graph, ops: list[Op], name: str, reader: int) -> bool:
     if producer is None or sole_reader(graph, name) != reader:
         return False
     op = ops[producer]
-    return op.type not in _LINEAR and not op.is_control_flow and len([o for o in op.outputs if o]) == 1
+    return op.type not in LINEAR_QUANTIZATION and not op.is_control_flow and len([o for o in op.outputs if o]) == 1
 
 
 def _sunk(graph: Graph) -> Graph:

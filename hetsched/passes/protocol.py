@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hetsched.errors import OptionError
@@ -46,12 +46,17 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass changed: operators before and after, and how many of which type it made or rewrote."""
+    """What one pass changed: operators before and after, and how many of which type it made or rewrote.
+
+    ``source`` is the graph that the pass was given. Graphs never change and share their tensors, so keeping it costs
+    little; going on from it undoes the pass, and all that came later.
+    """
 
     name: str
     before: int
     after: int
     made: Mapping[str, int]
+    source: Graph | None = field(default=None, repr=False, compare=False)
 
     @property
     def changed(self) -> bool:
@@ -93,4 +98,4 @@ def pass_report(name: str, before: Graph, after: Graph) -> PassReport:
     """How ``after`` differs from ``before``; an operator counts as made if no operator was the same in name, type and tensors."""
     known = {(op.name, op.type, op.inputs, op.outputs) for op in before.ops}
     made = Counter(op.type for op in after.ops if (op.name, op.type, op.inputs, op.outputs) not in known)
-    return PassReport(name, len(before.ops), len(after.ops), dict(sorted(made.items())))
+    return PassReport(name, len(before.ops), len(after.ops), dict(sorted(made.items())), before)

@@ -20,13 +20,21 @@ from hetsched.passes.fuse_quantization import FuseQuantization
 from hetsched.passes.fuse_rotary import FuseRotary
 from hetsched.passes.fuse_skip_norm import FuseSkipNorm
 from hetsched.passes.fuse_softmax import FuseSoftmax
+from hetsched.passes.merge_views import MergeViews
 from hetsched.passes.propagate_quantization import PropagateQuantization
 from hetsched.passes.protocol import Pass, PassReport, check_order, run_passes
 from hetsched.passes.recognise_dynamic_quantize import RecogniseDynamicQuantize
 from hetsched.passes.sink_transposes import SinkTransposes
 
 #: What leaves fewer, or cheaper, operators of the file's own kind: they compute the same values, and are not undone.
-SIMPLIFYING: tuple[Pass, ...] = (FoldConstants(), DropDeadCode(), SinkTransposes(), FoldScales(), PropagateQuantization())
+SIMPLIFYING: tuple[Pass, ...] = (
+    FoldConstants(),
+    DropDeadCode(),
+    SinkTransposes(),
+    MergeViews(),
+    FoldScales(),
+    PropagateQuantization(),
+)
 #: Written-out functions first (they become activations), integer forms after all float patterns, leftover chains last.
 FUSING: tuple[Pass, ...] = (
     RecogniseDynamicQuantize(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hetsched.graph import Graph, Op
 from hetsched.passes.activations import ACTIVATIONS
@@ -14,7 +15,9 @@ from hetsched.passes.fuse_matmul import FuseMatMul
 from hetsched.passes.fuse_quantization import FuseQuantization
 from hetsched.passes.protocol import Pass, PassReport, pass_report, run_passes
 from hetsched.passes.undo import undo_where
-from hetsched.socs import SoC
+
+if TYPE_CHECKING:
+    from hetsched.socs import SoC
 
 
 def for_soc(graph: Graph, soc: SoC, kernels: Callable[[Op, Graph], bool] | None = None, report: list[PassReport] | None = None) -> Graph:

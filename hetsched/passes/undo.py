@@ -8,24 +8,6 @@ from hetsched.graph import Graph, Op
 from hetsched.passes.fuse_quantization import FuseQuantization
 from hetsched.passes.unfuse import in_order
 
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
-#: Operators of the file itself, not fusions: their body is their definition, which only :func:`hetsched.passes.unfuse` opens.
-DEFINED = frozenset({"MatMulNBits", "GatherBlockQuantized", "MatMulBnb4", "DynamicQuantizeLSTM", "GroupNormalization", "RMSNormalization"})
-
-
-def is_fusion(op: Op) -> bool:
-    """Whether ``op`` stands for several operators, beside the quantization that it absorbed.
-
-    Examples:
-        >>> conv, relu = Op("c", "Conv", ("x", "w"), ("y",)), Op("r", "Relu", ("y",), ("z",))
-        >>> is_fusion(Op("r", "FusedConv", ("x", "w", ""), ("z",), body=(conv, relu))), is_fusion(conv)
-        (True, False)
-    """
-    if op.is_control_flow or op.type in DEFINED:
-        return False
-    core = [part for part in op.body if part.type not in _LINEAR]
-    return len(core) > 1 or any(is_fusion(part) for part in core)
-
 
 def undo(graph: Graph, types: Collection[str]) -> Graph:
     """The graph with every composite of these ``types`` replaced by what it was made of.
@@ -38,14 +20,14 @@ def undo(graph: Graph, types: Collection[str]) -> Graph:
 
 def undo_where(graph: Graph, wanted: Callable[[Op], bool]) -> Graph:
     """The graph with every composite for which ``wanted`` holds replaced by its parts, and so on with the parts."""
-    if not any(is_fusion(op) and wanted(op) for op in graph.ops):
+    if not any(op.is_fusion and wanted(op) for op in graph.ops):
         return graph
     ops = {part.name: part for op in graph.ops for part in _opened(op, wanted)}
     return FuseQuantization()(graph.replace(ops=tuple(in_order(tuple(ops.values())))))
 
 
 def _opened(op: Op, wanted: Callable[[Op], bool]) -> Iterator[Op]:
-    if not (is_fusion(op) and wanted(op)):
+    if not (op.is_fusion and wanted(op)):
         yield op
         return
     for part in op.body:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError, UnsupportedModelError
 from hetsched.graph import Graph, Op, Tensor
-from hetsched.reference import attention, elementwise, language, layout, linear, quantized, reductions, resize
+from hetsched.reference import attention, elementwise, language, layout, linear, quantized, recurrent, reductions, resize
 from hetsched.reference.element_types import NUMBER_OF
 from hetsched.reference.elementwise import Array, Function
 from hetsched.reference.gguf_types import constant_value
@@ -20,8 +20,8 @@ from hetsched.reference.gguf_types import constant_value
 
 @lru_cache(maxsize=1)
 def _functions() -> Mapping[str, Function]:
-    tables = (attention.OPS, elementwise.OPS, language.OPS, layout.OPS, linear.OPS, quantized.OPS, reductions.OPS, resize.OPS)
-    return {name: f for table in tables for name, f in table.items()}
+    modules = (attention, elementwise, language, layout, linear, quantized, recurrent, reductions, resize)
+    return {name: f for module in modules for name, f in module.OPS.items()}
 
 
 def supported_types() -> frozenset[str]:

@@ -71,7 +71,7 @@ def _group_query_attention(op: Op, x: Inputs) -> list[Array]:
     seen = _visible(query.shape[2], keys.shape[2], window)
     y = softmax(np.where(seen, scores, -np.inf), -1) @ values
     out = [np.moveaxis(y, 1, 2).reshape(q.shape).astype(q.dtype)]
-    kept = min(keys.shape[2], window - 1) if window else keys.shape[2]
+    kept = min(keys.shape[2], window - 1) if window and not op.attr_int("whole_cache", 0) else keys.shape[2]
     out += [c[:, :, c.shape[2] - kept :].astype(np.float16 if (p := optional(x, 3)) is None else p.dtype) for c in caches]
     return out[: len(op.outputs)]
 

@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.errors import ExecutionError, OptionError, PlanError
+from hetsched.errors import ExecutionError, ModelError, OptionError, PlanError
 from hetsched.graph import Graph
+from hetsched.passes.unfuse import parts
 from hetsched.plan_rules import check_graph, check_memory
 from hetsched.plans import Plan, PlanSegment
 from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
@@ -56,6 +57,7 @@ def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Dele
 
     Raises:
         PlanError: the plan is for another machine or another graph, or names an unknown delegate.
+        ModelError: the model's weights are absent.
         UnsupportedModelError: a delegate does not support an op; the message names the user's node and the reason.
     """
     _check_plan(graph, plan, soc, delegate)
@@ -67,6 +69,7 @@ def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Dele
         # The plan's offsets are for what the target stores (often float16); nothing is computed, so only the ends are needed.
         arena, buffers = Arena(0), own_buffers(graph)
     else:
+        _check_weights(graph)
         check_memory(plan, graph)
         arena = Arena(plan.arena_bytes)
         buffers = bind_buffers(graph, plan.buffers, arena)
@@ -75,6 +78,17 @@ def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Dele
     gate = Gate(len(jobs))
     workers = tuple(Worker(queue, tuple(js), board, gate) for queue, js in jobs.items())
     return Executable(graph, plan, soc, arena, buffers, board, gate, workers)
+
+
+def _check_weights(graph: Graph) -> None:
+    """Refuse a model without its weights before kernels are compiled for the others."""
+    read = dict.fromkeys(n for op in graph.ops for part in parts(op) for n in part.inputs if n)
+    absent = [t.name for n in read if (t := graph.tensors.get(n)) is not None and t.data is not None and not t.data.is_present]
+    if absent:
+        raise ModelError(
+            f"the weights of {graph.name!r} are absent ({len(absent)} tensors, the first is {absent[0]!r}): "
+            "a weightless model can be planned but not run; fetch it with its weights, or give --delegate null"
+        )
 
 
 def _compile_segments(

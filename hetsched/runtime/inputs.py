@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import OptionError
 from hetsched.graph import DType, Graph, Role, Tensor
+from hetsched.runtime.index_values import ALONG_AXIS, first_misfit
+
+#: Smallest and largest value of an input.
+Bounds: TypeAlias = tuple[float, float]
 
 #: Token ids stay below this where nothing says how many there are, so that any vocabulary has them.
 _MAX_TOKEN = 1000
@@ -18,20 +22,56 @@ _STATE_WORDS = ("past_key", "past_value", "past.", "cache", "state")
 _CARRIERS = frozenset({"Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Slice", "Split", "Concat", "Expand"})
 
 
-def make_inputs(graph: Graph, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
+def make_inputs(graph: Graph, seed: int = 0, within: Mapping[str, Bounds] | None = None) -> dict[str, npt.NDArray[Any]]:
     """Seeded noise for every input of ``graph``.
 
     States (by role, or by a name such as ``past_key_values`` or ``state``) are what the file starts them with, else zero,
     quantized ones their zero point. Masks (booleans, or by name) are ones beside states, and end in a quarter of padding
-    otherwise. Floats are standard normal and quantized integers cover their type. Integers that index a Gather stay within what
-    it gathers from; other 64-bit ones are small token ids, or zeros if the name contains ``type``; others cover 0-255 (bytes) or
-    their own smaller range.
+    otherwise. Floats are standard normal, or within their calibrated ``within`` (smallest and largest value, by input); quantized
+    integers cover their type. Integers that become indices (of Gather, Scatter and their kin, through any operators on integers)
+    stay within what they index; other 64-bit ones are small token ids, or zeros if the name contains ``type``; others cover 0-255
+    (bytes) or their own smaller range.
+
+    Raises:
+        OptionError: no noise makes indices that are within what they index; the message names the node.
     """
+    bounds = {name: within[name] for name in graph.inputs if name in within} if within else {}
+    feeds = _drawn(graph, seed, bounds, {})
+    limits: dict[str, int] = {}
+    while (misfit := first_misfit(graph, feeds)) is not None:
+        smaller = {n: _half(limits.get(n, int(np.abs(feeds[n]).max(initial=0)) + 1)) for n in misfit.inputs if not is_state(graph, n)}
+        if all(limits.get(n) == 1 for n in smaller):
+            raise OptionError(
+                f"no seeded noise suits node {misfit.node!r} ({misfit.type}): the index {misfit.value} is outside of its {misfit.size}"
+                f" places; give the values of {', '.join(misfit.inputs)} with --input"
+            )
+        limits.update(smaller)
+        feeds = _drawn(graph, seed, bounds, limits)
+    return feeds
+
+
+def _half(limit: int) -> int:
+    return max(1, limit // 2)
+
+
+def _drawn(graph: Graph, seed: int, bounds: Mapping[str, Bounds], limits: Mapping[str, int]) -> dict[str, npt.NDArray[Any]]:
+    """Noise for every input: floats within their ``bounds``, whole numbers below their ``limits``."""
     rng = np.random.default_rng(seed)
-    return {name: _noise(graph, graph.tensors[name], rng) for name in graph.inputs}
+    feeds = {name: _noise(graph, graph.tensors[name], rng, limits.get(name)) for name in graph.inputs}
+    for name, (low, high) in bounds.items():
+        if graph.tensors[name].dtype.is_float and not is_state(graph, name):
+            feeds[name] = _spread(feeds[name], low, high)
+    return feeds
 
 
-def _noise(graph: Graph, tensor: Tensor, rng: np.random.Generator) -> npt.NDArray[Any]:
+def _spread(noise: npt.NDArray[Any], low: float, high: float) -> npt.NDArray[Any]:
+    """Standard normal noise moved into ``[low, high]``: its middle in the middle, three deviations at the ends."""
+    moved = (low + high) / 2 + np.clip(noise.astype(np.float64), -3, 3) * ((high - low) / 6)
+    out: npt.NDArray[Any] = moved.astype(noise.dtype)
+    return out
+
+
+def _noise(graph: Graph, tensor: Tensor, rng: np.random.Generator, below: int | None = None) -> npt.NDArray[Any]:
     dtype = tensor.dtype.numpy
     name = tensor.name.lower()
     if is_state(graph, tensor.name):
@@ -46,7 +86,7 @@ def _noise(graph: Graph, tensor: Tensor, rng: np.random.Generator) -> npt.NDArra
     info = np.iinfo(dtype)
     if tensor.quantization is not None:
         return rng.integers(int(info.min), int(info.max), tensor.shape, endpoint=True).astype(dtype)
-    limit = _indexed(graph, tensor.name)
+    limit = _indexed(graph, tensor.name) if below is None else below
     if limit is None and "type" in name:
         return np.zeros(tensor.shape, dtype)
     if limit is None:
@@ -78,7 +118,7 @@ def _indexed(graph: Graph, name: str) -> int | None:
         tensor = open_.pop()
         for i in graph.consumers.get(tensor, ()):
             op = graph.ops[i]
-            if op.type in ("Gather", "GatherElements") and tensor in op.inputs[1:]:
+            if op.type in ALONG_AXIS and tensor in op.inputs[1:]:
                 data = graph.tensors[op.inputs[0]].shape
                 if data:
                     limits.append(data[op.attr_int("axis", 0) % len(data)])

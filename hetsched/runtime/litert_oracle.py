@@ -6,6 +6,7 @@ writes every tensor by its index in the file.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,10 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.errors import shortened
 from hetsched.graph import Graph, Op
 
 Array = npt.NDArray[Any]
 _LIMIT_S = 600.0
+_EXCEPTION = re.compile(r"^[A-Za-z_.]+(Error|Exception): ")
 
 
 def litert_tensors(model: Path, graph: Graph, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], str]:
@@ -45,10 +48,23 @@ def litert_tensors(model: Path, graph: Graph, feeds: Mapping[str, Array]) -> tup
             with np.load(out, allow_pickle=False) as archive:
                 values = {int(k): archive[k] for k in archive.files}
         except (OSError, ValueError, subprocess.SubprocessError) as e:
-            return {}, f"LiteRT cannot run it: {type(e).__name__}"
+            return {}, f"LiteRT cannot run it: {_reason(e)}"
     known = {v.name: values[i].transpose(v.order) for i, v in builder.values.items() if i in values and values[i].ndim == len(v.order)}
     known.update((stored[i].name, values[i]) for i in builder.graph.outputs if i in values)
     return known, ""
+
+
+def _reason(error: Exception) -> str:
+    """Why the process failed, in words: what its interpreter said last, without the names of the exceptions around it."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"it took longer than {_LIMIT_S:.0f} s"
+    if not isinstance(error, subprocess.CalledProcessError):
+        return str(error) or type(error).__name__
+    if error.returncode < 0:
+        return "its interpreter crashed"
+    said = [line.strip() for line in error.stderr.decode(errors="replace").splitlines() if line.strip()]
+    reason = next((line for line in reversed(said) if _EXCEPTION.match(line)), said[-1] if said else "")
+    return shortened(_EXCEPTION.sub("", reason).rstrip("."), 120) or f"its process ended with {error.returncode}"
 
 
 def _is_hybrid(graph: Graph, op: Op) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from hetsched.graph import DType, Graph, Op, Tensor
+from hetsched.runtime.stored import absorbs, requantized
 
 Rule: TypeAlias = Callable[[Op, Graph], str | None]
 
@@ -116,7 +117,7 @@ def _moves(count: int) -> Rule:
     def rule(op: Op, graph: Graph) -> str | None:
         names = [n for n in (op.inputs[:count] if count else op.inputs) if n]
         tensors = [graph.tensors[n] for n in (*names, *(o for o in op.outputs if o))]
-        bad = _first(tensors, lambda t: t.dtype in _MOVABLE, "8- to 64-bit elements")
+        bad = _first(tensors, lambda t: t.dtype in _MOVABLE, "8- to 64-bit elements") or requantized(op, graph, names)
         return bad or (_parameters(op, graph, count) if count else None)
 
     return rule
@@ -132,6 +133,9 @@ def _logical(op: Op, graph: Graph) -> str | None:
 
 
 def _casts(op: Op, graph: Graph) -> str | None:
+    y = graph.tensors[op.outputs[0]]
+    if absorbs(op, y.name) and y.dtype not in (DType.I8, DType.U8):
+        return f"{_why(y)}, and its kernel writes 8-bit quantized tensors"
     return _first(_tensors(op, graph), lambda t: t.dtype in _CASTABLE, "booleans, integers up to 64 bits signed or 16 unsigned, and floats")
 
 

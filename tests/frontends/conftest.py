@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hetsched.graph import Graph
 from hetsched.reference.gguf_types import BY_NAME
 
 WriteGguf = Callable[..., Path]
+Parameters = Callable[[Graph], int]
 _VALUE_TYPES: dict[type, tuple[int, str]] = {bool: (7, "B"), int: (4, "I"), float: (6, "f")}
 
 
@@ -54,6 +56,12 @@ def write_gguf(tmp_path: Path) -> WriteGguf:
         return path
 
     return write
+
+
+@pytest.fixture
+def parameters() -> Parameters:
+    """The number of weights that a checkpoint stores, each tensor once: the loader's own constants are in memory."""
+    return lambda graph: sum(t.elements for t in graph.tensors.values() if t.data is not None and t.data.array is None)
 
 
 def _text(value: str) -> bytes:

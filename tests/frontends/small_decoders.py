@@ -56,6 +56,15 @@ def family_model(name: str) -> tuple[dict[str, Any], Shapes]:
     elif name == "gemma3":
         metadata |= {"gemma3.attention.sliding_window": 3, "gemma3.block_count": LAYERS}
         shapes |= in_layers({**head_norms, **post_norms})
+    elif name == "phi2":
+        del metadata["phi2.attention.layer_norm_rms_epsilon"]
+        metadata |= {"phi2.attention.layer_norm_epsilon": 1e-5, "phi2.rope.dimension_count": D // 2}
+        biases: Shapes = {
+            "attn_norm": (H,), "attn_q": (HEADS * D,), "attn_k": (KV * D,), "attn_v": (KV * D,), "attn_output": (H,), "ffn_up": (FFN,),
+            "ffn_down": (H,),
+        }  # fmt: skip
+        shapes = without(shapes, "ffn_norm", "ffn_gate") | in_layers({f"{k}.bias": v for k, v in biases.items()})
+        shapes |= {"output_norm.bias": (H,), "output.weight": (VOCAB, H), "output.bias": (VOCAB,)}
     elif name == "phi3":
         metadata |= {"phi3.attention.sliding_window": 5, "phi3.rope.dimension_count": D - 4}
         shapes = without(shapes, "attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up")
@@ -88,7 +97,9 @@ def mamba_model() -> tuple[dict[str, Any], Shapes]:
     return metadata, {"token_embd.weight": (VOCAB, H), "output_norm.weight": (H,), **in_layers(layer)}
 
 
-FAMILIES = ("llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi3", "mixtral", "mixtral-apart", "qwen3moe", "mamba")
+FAMILIES = (
+    "llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi2", "phi3", "mixtral", "mixtral-apart", "qwen3moe", "mamba",
+)  # fmt: skip
 
 
 def seeded(shapes: Shapes) -> dict[str, np.ndarray[Any, Any]]:

@@ -173,6 +173,12 @@ ATTENTION = {
         {"q": real(1, 9, 64), "n": np.array([8], np.int32), "t": np.array(9, np.int32)}, {},
         {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3}, ["y", "k2", "v2"],
     ),
+    "grouped_window_decode": Case(
+        "GroupQueryAttention", ["q", "k", "v", "pk", "pv", "n", "t"],
+        {"q": real(2, 1, 64), "k": real(2, 1, 32), "v": real(2, 1, 32), "pk": real(2, 2, 6, 16), "pv": real(2, 2, 6, 16),
+         "n": np.array([6, 6], np.int32), "t": np.array(7, np.int32)},
+        {}, {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 3}, ["y", "k2", "v2"],
+    ),
     "standard": Case(
         "Attention", ["q", "k", "v", "mask"], {**QKV, "mask": real(5, 5)}, {}, {"q_num_heads": 4, "kv_num_heads": 4, "softcap": 2.0},
         domain="", opset=23, kinds=["Attention"],

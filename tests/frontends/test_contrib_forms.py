@@ -49,6 +49,27 @@ def one(tmp_path: Path) -> Write:
     return write
 
 
+def test_a_window_is_what_attention_computes_and_reads(one: Write) -> None:
+    """One token after 4096: a window of w reads w - 1 cached positions and writes one."""
+    heads, shared, dim, past = 4, 2, 16, 4096
+
+    def work(window: int) -> tuple[float, float]:
+        caches = {n: (TensorProto.FLOAT16, [1, shared, past, dim]) for n in ("pk", "pv")}
+        new = {n: (TensorProto.FLOAT16, [1, 1, k * dim]) for n, k in (("q", heads), ("k", shared), ("v", shared))}
+        counts = {"n": np.array([past], np.int32), "t": np.array(past + 1, np.int32)}
+        attrs = {"num_heads": heads, "kv_num_heads": shared, "local_window_size": window}
+        names = ["q", "k", "v", "pk", "pv", "n", "t"]
+        graph = standard(one("GroupQueryAttention", names, {**new, **caches}, counts, attrs, ["y", "present_key", "present_value"]))
+        plan_everywhere(graph)
+        found = [op for op in graph.ops if op.type == "GroupQueryAttention"]
+        assert [op.attr_int("window", 0) for op in found] == [max(window, 0)] and graph.tensors["present_key"].shape[2] == past + 1
+        done = work_of(graph)
+        return done.macs.sum(), done.state_bytes.sum()
+
+    for window, seen in ((-1, past + 1), (256, 256), (2048, 2048)):
+        assert work(window) == (2 * heads * dim * seen, 2 * shared * dim * 2 * seen), window
+
+
 def plan_everywhere(graph: Graph) -> None:
     for name in PHONES:
         soc = load_soc(name)

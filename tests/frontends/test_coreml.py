@@ -74,6 +74,7 @@ def test_a_state_is_an_input_and_an_output() -> None:
     graph = load(DATA / "coreml" / "state.mlpackage")
     assert graph.inputs == ("x", "cache") and graph.outputs == ("y", "cache/next")
     assert graph.tensors["cache"].role is graph.tensors["cache/next"].role is Role.STATE
+    assert graph.states == {"cache/next": "cache"} == standard(graph).states
     after = run(graph, {"x": BUILT["state.in.x"], "cache": BUILT["state.in.cache"]})["cache/next"]
     assert (after == BUILT["state.cache"]).all()
 

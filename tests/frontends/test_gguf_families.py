@@ -13,12 +13,11 @@ import pytest
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import parameters, state_bytes
 from hetsched.frontends.gguf_frontend import GgufFrontend
 from hetsched.graph import DType, Graph, Role
 from hetsched.passes import standard
 from hetsched.reference import run
-from hetsched.states import kv_bytes_per_token
+from hetsched.states import cache_bytes, kv_bytes_per_token
 
 WriteGguf = Callable[..., Path]
 _SPEC = spec_from_file_location("small_decoders", Path(__file__).with_name("small_decoders.py"))
@@ -71,9 +70,49 @@ def test_fusion_keeps_the_meaning(model: Callable[[str], Path], name: str) -> No
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_all_weights_are_used(model: Callable[[str], Path], name: str) -> None:
+def test_all_weights_are_used(model: Callable[[str], Path], name: str, parameters: Callable[[Graph], int]) -> None:
     _, shapes = family_model(name)
     assert parameters(load(model(name))) == sum(int(np.prod(s)) for s in shapes.values())
+
+
+def test_phi_2_computes_what_its_layers_say(write_gguf: WriteGguf) -> None:
+    """Against the formulas in float64: one layer norm for both blocks, which are added together; half of every head rotated."""
+    metadata, shapes = family_model("phi2")
+    w = {k: v.astype(np.float64) for k, v in seeded(shapes).items()}
+    path = write_gguf(metadata, seeded(shapes), "phi2")
+    tokens, turned = 6, D // 2
+    ids = np.random.default_rng(2).integers(0, VOCAB, tokens)
+
+    def norm(x: Any, role: str) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{role}.weight"] + w[f"{role}.bias"]
+
+    def linear(x: Any, role: str) -> Any:
+        return x @ w[f"{role}.weight"].T + w[f"{role}.bias"]
+
+    def rotated(x: Any) -> Any:
+        angle = np.arange(tokens)[:, None] * 10000.0 ** (-np.arange(0, turned, 2) / turned)
+        a, b, rest = x[..., : turned // 2], x[..., turned // 2 : turned], x[..., turned:]
+        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle), rest], -1)
+
+    def attended(x: Any, role: str) -> Any:
+        q, k, v = (linear(x, f"{role}.attn_{c}").reshape(tokens, -1, D).swapaxes(0, 1) for c in "qkv")
+        q, k, v = rotated(q), *(np.repeat(t, HEADS // KV, 0) for t in (rotated(k), v))
+        scores = np.where(np.tri(tokens) > 0, q @ k.swapaxes(1, 2) / np.sqrt(D), -np.inf)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        y = (share / share.sum(-1, keepdims=True)) @ v
+        return linear(y.swapaxes(0, 1).reshape(tokens, -1), f"{role}.attn_output")
+
+    x = w["token_embd.weight"][ids]
+    for i in range(LAYERS):
+        normal = norm(x, f"blk.{i}.attn_norm")
+        up = linear(normal, f"blk.{i}.ffn_up")
+        gelu = up * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3)))
+        x = x + attended(normal, f"blk.{i}") + linear(gelu, f"blk.{i}.ffn_down")
+    want = linear(norm(x, "output_norm"), "output")
+    graph = load(path, {"tokens": tokens, "past": 0, "logits": tokens})
+    got = run(graph, feeds(graph, ids[None], 0, {}))["logits"][0]
+    np.testing.assert_allclose(got, want, atol=2e-4 * np.abs(want).max())
 
 
 def test_defaults_are_a_decode_step_after_512(model: Callable[[str], Path]) -> None:
@@ -129,7 +168,7 @@ def test_cache_bytes_per_token(model: Callable[[str], Path], name: str) -> None:
 def test_a_state_space_does_not_grow(model: Callable[[str], Path]) -> None:
     short, long = load(model("mamba"), {"past": 1}), load(model("mamba"), {"past": 4000})
     assert kv_bytes_per_token(long) == 0
-    assert state_bytes(short) == state_bytes(long) == LAYERS * 2 * H * (3 + 8) * 4
+    assert cache_bytes(short) == cache_bytes(long) == LAYERS * 2 * H * (3 + 8) * 4
 
 
 def test_only_active_experts_are_counted(model: Callable[[str], Path]) -> None:

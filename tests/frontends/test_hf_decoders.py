@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import parameters
 from hetsched.frontends.gguf_frontend import GgufFrontend
 from hetsched.frontends.hf_frontend import HuggingFaceFrontend
 from hetsched.frontends.hf_names import naming
@@ -35,8 +34,8 @@ _SPEC.loader.exec_module(small)
 CORPUS = Path(__file__).parents[3] / "shared" / "models"
 Arrays = dict[str, np.ndarray[Any, Any]]
 FAMILIES = {
-    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3_text", "phi3": "phi3",
-    "mixtral-apart": "mixtral", "qwen3moe": "qwen3_moe", "mamba": "mamba",
+    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3_text", "phi2": "phi",
+    "phi3": "phi3", "mixtral-apart": "mixtral", "qwen3moe": "qwen3_moe", "mamba": "mamba",
 }  # fmt: skip
 
 
@@ -51,11 +50,12 @@ def config_of(name: str) -> dict[str, Any]:
         "model_type": FAMILIES[name], "num_hidden_layers": small.LAYERS, "hidden_size": small.H, "vocab_size": small.VOCAB,
         "num_attention_heads": small.HEADS, "num_key_value_heads": small.KV, "head_dim": small.D, "intermediate_size": small.FFN,
         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 512, "hidden_act": "silu", "sliding_window": None,
-        "tie_word_embeddings": name != "llama",
+        "tie_word_embeddings": name not in ("llama", "phi2"),
     }  # fmt: skip
     extra: dict[str, dict[str, Any]] = {
         "gemma2": {"sliding_window": 4, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         "gemma3": {"sliding_window": 3, "rope_local_base_freq": 10000.0},
+        "phi2": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5, "rms_norm_eps": None},
         "phi3": {"sliding_window": 5, "partial_rotary_factor": (small.D - 4) / small.D},
         "mixtral-apart": {"num_local_experts": 4, "num_experts_per_tok": 2},
         "qwen3moe": {"num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True, "moe_intermediate_size": small.FFN},
@@ -116,7 +116,9 @@ def feeds(graph: Graph, ids: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_same_network_from_gguf_and_from_config(name: str, tmp_path: Path, write_gguf: Callable[..., Path]) -> None:
+def test_the_same_network_from_gguf_and_from_config(
+    name: str, tmp_path: Path, write_gguf: Callable[..., Path], parameters: Callable[[Graph], int]
+) -> None:
     metadata, shapes = small.family_model(name)
     arrays = small.seeded(shapes)
     gguf = write_gguf(metadata, arrays, name)
@@ -134,7 +136,7 @@ def test_the_same_network_from_gguf_and_from_config(name: str, tmp_path: Path, w
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_configuration_alone_is_enough_to_plan(name: str, tmp_path: Path) -> None:
+def test_a_configuration_alone_is_enough_to_plan(name: str, tmp_path: Path, parameters: Callable[[Graph], int]) -> None:
     _, shapes = small.family_model(name)
     whole = write_folder(tmp_path / "whole", config_of(name), hf_weights(name, small.seeded(shapes)))
     alone = write_folder(tmp_path / "alone", {**config_of(name), "dtype": "bfloat16"}, None)
@@ -190,7 +192,7 @@ def test_a_safetensors_file_finds_its_configuration(tmp_path: Path) -> None:
     (folder / "config.json").unlink()
     with pytest.raises(ModelError, match=r"put its config\.json beside it"):
         load(folder / "model.safetensors")
-    with pytest.raises(ModelError, match="no model file"):
+    with pytest.raises(ModelError, match=r"a folder without config\.json"):
         load(folder)
 
 
@@ -250,6 +252,23 @@ def test_mutated_folders_load_or_are_refused(tmp_path: Path, data: st.DataObject
     assert graph.ops
 
 
+def test_phi_2_has_2_78_billion_parameters(tmp_path: Path, parameters: Callable[[Graph], int]) -> None:
+    """The sizes of microsoft/phi-2's configuration; its card says 2.78 B (2,779,683,840 in the checkpoint)."""
+    config = {
+        "model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "vocab_size": 51200, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.4,
+        "max_position_embeddings": 2048, "tie_word_embeddings": False, "qk_layernorm": False,
+    }  # fmt: skip
+    graph = load(write_folder(tmp_path / "phi-2", config, None))
+    assert parameters(graph) == 2_779_683_840
+    rotated = {op.attr_int("rotary_embedding_dim", 0) for op in graph.ops if op.type == "RotaryEmbedding"}
+    assert rotated == {32} and kv_bytes_per_token(graph) == 2 * 32 * 2560 * 2
+    counts = Counter(op.type for op in graph.ops)
+    assert counts["LayerNormalization"] == 33 and counts["Gelu"] == 32 and not counts["RMSNorm"]
+    with pytest.raises(UnsupportedModelError, match="layer norms of query and key heads"):
+        load(write_folder(tmp_path / "normed", {**config, "qk_layernorm": True}, None))
+
+
 #: Parameters as published (or counted by the makers' own tools), in the order: folder, parameters, KV bytes per token in float16.
 PUBLISHED = {
     "smollm2-135m": (134_515_008, 2 * 30 * 3 * 64 * 2), "llama-3.2-1b": (1_235_814_400, 2 * 16 * 8 * 64 * 2),
@@ -260,14 +279,14 @@ PUBLISHED = {
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the shared corpus is absent ({CORPUS})")
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_parameter_counts(name: str) -> None:
+def test_published_parameter_counts(name: str, parameters: Callable[[Graph], int]) -> None:
     graph = load(CORPUS / "hf" / name)
     assert (parameters(graph), kv_bytes_per_token(graph)) == PUBLISHED[name]
 
 
 @pytest.mark.corpus
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"the shared corpus is absent ({CORPUS})")
-def test_smollm2_from_both_formats() -> None:
+def test_smollm2_from_both_formats(parameters: Callable[[Graph], int]) -> None:
     a, b = (load(CORPUS / p) for p in ("gguf/smollm2_135m_q4_1.header.gguf", "hf/smollm2-135m"))
     assert Counter(op.type for op in standard(a).ops) == Counter(op.type for op in standard(b).ops)
     assert work_of(a).macs.sum() == work_of(b).macs.sum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from onnx import numpy_helper
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import parameters
 from hetsched.graph import DType, Graph, Role, WeightRef
 from hetsched.passes import standard
 from hetsched.reference import run
@@ -152,7 +152,7 @@ def test_configurations_that_make_no_sense(config: dict[str, Any], folder: Any) 
     [("bert-base-uncased", "bert_base_uncased_s128", {}, 768**2), ("distilbert-base", "distilbert_s128", {}, 0),
      ("all-minilm-l6-v2", "minilm_l6_h384_s128", {}, 384**2)],
 )  # fmt: skip
-def test_work_is_that_of_the_export(name: str, graph: str, dims: dict[str, int], pooler: int) -> None:
+def test_work_is_that_of_the_export(name: str, graph: str, dims: dict[str, int], pooler: int, parameters: Callable[[Graph], int]) -> None:
     with (CORPUS / "graphs.csv").open() as file:
         row = next(r for r in csv.DictReader(file) if r["name"] == graph)
     mine = load(CORPUS / "hf" / name, dims)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hetsched.frontends import load
-from hetsched.frontends.decoder_graph import parameters
+from hetsched.graph import Graph
 from hetsched.reference import run
 
 MODEL = Path(__file__).parents[2] / "models" / "smollm2-135m-q4_1.gguf"
@@ -20,7 +21,7 @@ ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
 
 @pytest.mark.real_models
 @pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'python tests/models/fetch.py models smollm2-135m-q4_1'")
-def test_the_capital_of_france() -> None:
+def test_the_capital_of_france(parameters: Callable[[Graph], int]) -> None:
     """One prefill of prompt and answer: every position predicts the next token of the answer."""
     ids = np.array([PROMPT + ANSWER[:-1]])
     graph = load(MODEL, {"tokens": ids.size, "past": 0, "logits": len(ANSWER)})

@@ -75,7 +75,7 @@ def test_changed_programs(data: st.DataObject) -> None:
                 del part[last]
             else:
                 part.insert(last, part[data.draw(st.integers(0, len(part) - 1))])
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             continue  # an earlier change removed the place
     with tempfile.TemporaryDirectory() as folder:
         changed = Path(folder) / "m.pt2"

@@ -14,7 +14,7 @@ import pytest
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
-from hetsched.frontends.torch_dims import evaluate
+from hetsched.frontends.torch_dims import FUNCTIONS, evaluate
 from hetsched.frontends.torch_frontend import TorchExportFrontend
 from hetsched.graph import DType, Graph, Role
 from hetsched.passes import standard
@@ -118,6 +118,7 @@ def test_a_buffer_that_is_written_is_a_state() -> None:
     graph = opened("decoder")
     states = [n for n in (*graph.inputs, *graph.outputs) if graph.tensors[n].role is Role.STATE]
     assert states == ["keys", "values", "keys/next", "values/next"]
+    assert graph.states == {"keys/next": "keys", "values/next": "values"} == standard(graph).states
     given = feeds("decoder", graph)
     given["keys"] = np.full_like(given["keys"], 3.0)
     after = run(graph, given)["keys/next"]
@@ -165,6 +166,18 @@ def test_expressions(text: str, value: int) -> None:
 def test_expressions_that_are_refused(text: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         evaluate(text, {"s0": 5}, "a size")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("count", range(5))
+def test_functions_take_the_arguments_that_they_need(name: str, count: int) -> None:
+    """Any other number is refused in words."""
+    needed, text = FUNCTIONS[name][0], f"{name}({', '.join(['2'] * count)})"
+    if (count == needed) if needed else (count > 0):
+        assert evaluate(text, {}, "a size") >= 0
+    else:
+        with pytest.raises(ModelError, match="has no value"):
+            evaluate(text, {}, "a size")
 
 
 Edit = Callable[[dict[str, Any]], None]

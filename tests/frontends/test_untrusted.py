@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from hetsched.errors import ModelError
+from hetsched.errors import MAX_MESSAGE, MAX_QUOTED, ModelError
 from hetsched.frontends import load
 from hetsched.frontends.cleanup import without_no_ops
 from hetsched.graph import DType, Op, Role, Tensor, WeightRef
@@ -134,3 +134,83 @@ def test_outputs_that_are_copies_take_the_name_of_the_result() -> None:
 def test_where_bytes_are_is_compared_with_their_order() -> None:
     here = Path(os.devnull)
     assert WeightRef(here, 0, 8) != WeightRef(here, 0, 8, order=(1, 0))
+
+
+@pytest.mark.parametrize(("own", "says"), [(MemoryError, "more memory than this machine"), (RecursionError, "nested too deeply")])
+def test_what_is_too_much_for_the_machine_is_an_error_of_the_model(
+    save: Save, monkeypatch: pytest.MonkeyPatch, own: type[Exception], says: str
+) -> None:
+    from hetsched.frontends import onnx_frontend, phase_dims
+
+    path = save(onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }'))
+
+    def fails(_: Path) -> None:
+        raise own
+
+    monkeypatch.setattr(onnx_frontend, "parse", fails)
+    with pytest.raises(ModelError, match=says):
+        load(path)
+    with pytest.raises(ModelError, match=says):
+        phase_dims(path, 1, 0)
+
+
+@pytest.mark.parametrize("length", [10, 160, 161, 200_000])
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_long_names_are_shortened_in_messages(length: int, quote: str) -> None:
+    name = "a" + "n" * (length - 2) + "z"
+    text = f"the model's node {quote}{name}{quote} reads the model's other value"
+    said = str(ModelError(text))
+    if length <= MAX_QUOTED:
+        assert said == text
+    else:
+        shown = said.split(quote if quote == '"' else " '")[1].split(quote)[0]
+        assert "…" in shown and shown[0] == "a" and shown[-1] == "z" and len(shown) <= MAX_QUOTED
+    assert said.startswith("the model's node ") and said.endswith(" reads the model's other value")
+
+
+def test_long_messages_are_shortened() -> None:
+    said = str(ModelError("begin " + ", ".join(map(str, range(100_000))) + " end"))
+    assert len(said) == MAX_MESSAGE and said.startswith("begin 0, 1") and said.endswith(" end")
+
+
+def test_prose_between_apostrophes_is_no_name() -> None:
+    text = "the model's folder " + "is very long " * 20 + "and the user's own"
+    assert str(ModelError(text)) == text
+
+
+def test_names_inside_nested_branches_stay_short(save: Save) -> None:
+    """Every level puts its name before those inside, unless that is long; what is read has the values of the file's names."""
+    import onnxruntime
+
+    from hetsched.frontends.onnx_bodies import node_of
+    from hetsched.frontends.onnx_unfolding import Unfolding
+
+    long = "n" * 1000
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> g (float[2] x, bool c) => (float[2] y) {{
+        [{long}] y = If(c) < then_branch = t () => (float[2] p) {{ [{long}] p = If(c) <
+            then_branch = t () => (float[2] q) {{ [{long}] q = Relu(x) }}, else_branch = e () => (float[2] r) {{ r = Neg(x) }} > }},
+            else_branch = e () => (float[2] s) {{ s = Exp(x) }} > }}"""
+    graph = load(save(onnx.parser.parse_model(text)))
+    assert all(len(name) < 1100 for name in graph.tensors)
+    ends = [onnx.helper.make_tensor_value_info("x", 1, [2]), onnx.helper.make_tensor_value_info("c", 9, [])]
+    nodes = onnx.helper.make_graph([node_of(op) for op in graph.ops], "g", ends, [onnx.helper.make_tensor_value_info("y", 1, [2])])
+    read = onnx.helper.make_model(nodes, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(read.SerializeToString(), providers=["CPUExecutionProvider"])
+    for flag, expected in ((True, [0.0, 2.0]), (False, np.exp([-1.0, 2.0]))):
+        (found,) = session.run(None, {"x": np.array([-1, 2], np.float32), "c": np.array(flag)})
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    labels = Unfolding()
+    assert [labels.label("If", n) for n in ("short", long, long)] == ["short", "If~1", "If~2"]
+
+
+def test_a_packed_constant_is_not_made_if_it_is_too_large() -> None:
+    from hetsched.frontends.coreml_builder import compressed_constant
+
+    stored = Tensor("s", (1,), DType.U8, Role.WEIGHT, None, WeightRef(array=np.zeros(1, np.uint8)))
+
+    def never() -> np.ndarray:
+        raise AssertionError("values were made")
+
+    tensor = compressed_constant("w", (1 << 14, 1 << 14), DType.F32, 1, stored, never)
+    with pytest.raises(ModelError, match=r"'w' of shape \[16384, 16384\] takes 1024 MiB when dense, and at most 512"):
+        tensor.numpy()

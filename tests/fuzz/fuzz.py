@@ -19,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from cases import Case, read_case
+from grow import json_grown, message_grown, wire_mutated
 from hostile import HOSTILE
 from minimise import smaller
 from mutate import bytes_mutated, header_mutated, json_mutated, message_mutated, zip_mutated
@@ -29,6 +30,10 @@ CORPUS = Path(__file__).with_name("corpus")
 #: Cases of one format in a row, before the next format has its turn.
 _TURN = 25
 _LARGEST = 1 << 20
+#: Hostile files up to this size are damaged further.
+_LARGEST_SEED = 1 << 16
+#: How often a name or a part is multiplied, of the changes to a format with names.
+_GROWN = 0.25
 
 
 def mutated(rng: random.Random, kind: str, case: Case, other: Case) -> Case:
@@ -44,12 +49,12 @@ def mutated(rng: random.Random, kind: str, case: Case, other: Case) -> Case:
         return case.with_bytes(_onnx_mutated(rng, content), name)
     if kind == "mlmodel":
         return case.with_bytes(_mlmodel_mutated(rng, content), name)
+    change_json = json_grown if rng.random() < _GROWN else json_mutated
     if name.endswith(".json"):
-        return case.with_bytes(json_mutated(rng, content), name)
+        return case.with_bytes(change_json(rng, content), name)
     if name.endswith(".safetensors"):
-        return case.with_bytes(header_mutated(rng, content), name)
-    change = zip_mutated if kind == "pt2" else bytes_mutated
-    return case.with_bytes(change(rng, content), name)
+        return case.with_bytes(header_mutated(rng, content, change_json), name)
+    return case.with_bytes(zip_mutated(rng, content, change_json) if kind == "pt2" else bytes_mutated(rng, content), name)
 
 
 def _onnx_mutated(rng: random.Random, content: bytes) -> bytes:
@@ -58,15 +63,17 @@ def _onnx_mutated(rng: random.Random, content: bytes) -> bytes:
 
     try:
         model = onnx.ModelProto.FromString(content)
-        message_mutated(rng, model)
+        (message_grown if rng.random() < _GROWN else message_mutated)(rng, model)
         return bytes(model.SerializeToString())
     except (DecodeError, EncodeError, ValueError, RecursionError):
         return bytes_mutated(rng, content)
 
 
 def _mlmodel_mutated(rng: random.Random, content: bytes) -> bytes:
-    """Without Core ML's own message classes: bytes, lengths and varints."""
-    return bytes_mutated(rng, content)
+    """Without Core ML's own message classes: fields of the wire format, their lengths and varints, once or a few times."""
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        content = wire_mutated(rng, content)
+    return content
 
 
 class Campaign:
@@ -128,7 +135,8 @@ def main(arguments: list[str]) -> int:
 def _pool(kind: str) -> list[Case]:
     """Good files, hostile ones, and what was found before."""
     kept = [read_case(p) for p in sorted(CORPUS.glob(f"{kind}-*"))]
-    return [*SEEDS[kind](), *(make() for name, (make, _) in HOSTILE.items() if name.startswith(f"{kind}:")), *kept]
+    hostile = (make() for name, (make, _) in HOSTILE.items() if name.startswith(f"{kind}:"))
+    return [*SEEDS[kind](), *(case for case in hostile if case.size <= _LARGEST_SEED), *kept]
 
 
 if __name__ == "__main__":

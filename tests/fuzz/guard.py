@@ -28,6 +28,8 @@ from hetsched_cost_models.work import work_of
 
 #: Growth of the address space that counts as too much, and the most that is allowed at all.
 TOO_MUCH_BYTES, CEILING_BYTES = 1 << 30, 6 << 30
+#: Characters of an error's message.
+LONGEST_MESSAGE = 4096
 #: Value of dims that a file leaves open; constants up to this size are read.
 _DIM, _READ_BYTES = 4, 1 << 20
 #: What Python itself may open: modules, locales, time zones of this interpreter and of this checkout.
@@ -95,8 +97,8 @@ def judged(path: Path, folder: Path, watch: Watch) -> dict[str, str]:
         result = {"what": "ok", "detail": attempt(path)}
     except HetschedError as error:
         result = {"what": "refused", "detail": str(error)}
-        if "\n" in str(error):
-            result = {"what": "escaped", "detail": f"a message of several lines: {error}"}
+        if "\n" in str(error) or len(str(error)) > LONGEST_MESSAGE:
+            result = {"what": "escaped", "detail": f"a message of several lines, or a long one: {error}"[:3000]}
     except BaseException:  # the point of fuzzing: whatever else comes out
         result = {"what": "escaped", "detail": traceback.format_exc()[-3000:]}
     watch.folder = ""

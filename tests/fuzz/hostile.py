@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from amplifying import AMPLIFYING
 from cases import Case
 from seeds import external, gguf, safetensors
 
-HOSTILE: dict[str, tuple[Callable[[], Case], str | None]] = {}
+HOSTILE: dict[str, tuple[Callable[[], Case], str | None]] = dict(AMPLIFYING)
 
 
 def _case(name: str, says: str | None) -> Callable[[Callable[[], Case]], Callable[[], Case]]:
@@ -143,6 +144,7 @@ HOSTILE |= {
     "onnx:parent folder": (lambda: _external("../secret.bin"), "outside the model's folder"),
     "onnx:windows path": (lambda: _external("..\\secret.bin"), "outside the model's folder"),
     "onnx:link out of the folder": (lambda: _external("link", link="../secret.bin"), "outside the model's folder"),
+    "onnx:path of a long name": (lambda: _external("w" * 300), "names the file|absent|outside"),
     "onnx:weights beyond the file": (lambda: _external("w.bin", offset="4000"), "too short"),
     "onnx:negative offset": (lambda: _external("w.bin", offset="-4096"), "damaged|needs"),
     "onnx:offset of digits": (lambda: _external("w.bin", offset="9" * 5000), None),
@@ -329,6 +331,7 @@ HOSTILE |= {
     "hf:header of depth": (lambda: _header("[" * 50_000), None),
     "hf:strange header": (lambda: _header('{"model.embed_tokens.weight": 3}'), None),
     "hf:shard outside": (lambda: _index("../secret.bin"), None),
+    "hf:shard of a long name": (lambda: _index("s" * 5000 + ".safetensors"), "names the file"),
     "hf:shard that is a link": (lambda: _index("link.safetensors", "../secret.bin"), None),
     "hf:weights that are a link": (
         lambda: Case("config.json", {"config.json": json.dumps(_CONFIG).encode(), "model.safetensors": b"-> ../secret.bin"}),

@@ -7,7 +7,11 @@ import json
 import random
 import struct
 import zipfile
+import zlib
+from collections.abc import Callable
 from typing import Any
+
+Change = Callable[[random.Random, bytes], bytes]
 
 #: Numbers at the edges of the usual types, small negative ones, and sizes that overflow when multiplied.
 NUMBERS = (
@@ -190,18 +194,18 @@ def _tree_mutated(rng: random.Random, tree: Any) -> Any:
     return rng.choice((rng.choice(numbers), rng.choice(numbers), rng.choice(TEXTS), None, True, [], {}, [tree], {"a": tree}, [0, -1]))
 
 
-def zip_mutated(rng: random.Random, content: bytes) -> bytes:
-    """A zip archive with one member changed, or with bytes changed."""
+def zip_mutated(rng: random.Random, content: bytes, change_json: Change = json_mutated) -> bytes:
+    """A zip archive with one member changed (JSON by ``change_json``), or with bytes changed."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {n: archive.read(n) for n in archive.namelist()}
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, RuntimeError, NotImplementedError):
+    except (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, RuntimeError, NotImplementedError):
         return bytes_mutated(rng, content)
     if rng.random() < 0.2 or not members:
         return bytes_mutated(rng, content)
     name = rng.choice(list(members))
     data = members[name]
-    members[name] = json_mutated(rng, data) if data[:1] in {b"{", b"["} else bytes_mutated(rng, data)
+    members[name] = change_json(rng, data) if data[:1] in {b"{", b"["} else bytes_mutated(rng, data)
     if rng.random() < 0.1:
         members[rng.choice([t for t in TEXTS if t.strip("\x00")])] = members.pop(name)
     out = io.BytesIO()
@@ -211,11 +215,11 @@ def zip_mutated(rng: random.Random, content: bytes) -> bytes:
     return out.getvalue()
 
 
-def header_mutated(rng: random.Random, content: bytes) -> bytes:
-    """A safetensors file with its JSON header changed, and its length right nine times out of ten."""
+def header_mutated(rng: random.Random, content: bytes, change_json: Change = json_mutated) -> bytes:
+    """A safetensors file with its JSON header changed by ``change_json``, and its length right nine times out of ten."""
     if len(content) < 8:
         return bytes_mutated(rng, content)
     (length,) = struct.unpack_from("<Q", content)
-    header = json_mutated(rng, content[8 : 8 + length])
+    header = change_json(rng, content[8 : 8 + length])
     claimed = len(header) if rng.random() < 0.9 else rng.choice(NUMBERS) % (1 << 64)
     return struct.pack("<Q", claimed) + header + content[8 + length :]

@@ -124,7 +124,7 @@ def _gguf_value(value: Any) -> bytes:
 def gguf_seeds() -> Iterator[Case]:
     """A small decoder of every family."""
     small = beside(TESTS / "frontends" / "small_decoders.py", "fuzz_small_decoders")
-    for family in ("llama", "qwen2", "gemma3", "phi3", "mixtral", "mamba"):
+    for family in ("llama", "qwen2", "gemma3", "phi2", "phi3", "mixtral", "mamba"):
         metadata, shapes = small.family_model(family)
         yield Case("m.gguf", {"m.gguf": gguf({**metadata, "tokenizer.ggml.tokens": ["a", "b"]}, shapes)})
 
@@ -138,6 +138,7 @@ _CONFIGS: tuple[dict[str, Any], ...] = (
     {"model_type": "llama", **_DECODER, "rope_scaling": {"type": "linear", "factor": 2.0}},
     {"model_type": "mixtral", **_DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
     {"model_type": "gemma2", **_DECODER, "head_dim": 8, "sliding_window": 4, "hidden_activation": "gelu_pytorch_tanh"},
+    {"model_type": "phi", **_DECODER, "tie_word_embeddings": False, "partial_rotary_factor": 0.5, "hidden_act": "gelu_new"},
     {"model_type": "mamba", "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "conv_kernel": 4,
      "time_step_rank": 2,
      "intermediate_size": 64},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from cases import Case, read_case
 from fuzz import mutated
+from grow import json_grown, message_grown, wire_fields, wire_mutated
 from hostile import HOSTILE
 from minimise import smaller
 from seeds import SEEDS
@@ -79,3 +81,25 @@ def test_findings_are_made_smaller() -> None:
     case = Case("m", {"m": bytes(range(100)) * 4 + b"needle" + bytes(300)})
     small = smaller(case, lambda c: b"needle" in c.files["m"])
     assert b"needle" in small.files["m"] and small.size < 40
+
+
+def test_grown_names_are_long_wherever_they_were() -> None:
+    from google.protobuf import descriptor_pb2
+
+    grown = 0
+    for seed in range(60):
+        message = descriptor_pb2.DescriptorProto(name="abc", field=[{"name": "abc", "type_name": "abc"}, {"name": "x"}])
+        message_grown(random.Random(seed), message)
+        if len(message.name) > 3:
+            grown += 1
+            assert message.name == message.field[0].name == message.field[0].type_name and set(message.name) == set("abc")
+    tree = json.dumps({"a": ["a", {"b": "a"}], "c": "d"}).encode()
+    assert grown and any(len(json_grown(random.Random(seed), tree)) > 1000 for seed in range(20))
+
+
+def test_wire_damage_keeps_the_lengths_around_it() -> None:
+    """Most changes to a protobuf file leave a message that is read to the end; the content differs."""
+    content = next(iter(SEEDS["mlmodel"]())).files["m.mlmodel"]
+    changed = [wire_mutated(random.Random(seed), content) for seed in range(60)]
+    assert wire_fields(content) and sum(bool(wire_fields(c)) for c in changed) > 40
+    assert sum(c != content for c in changed) > 40

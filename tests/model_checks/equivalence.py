@@ -23,13 +23,15 @@ TOLERANCE = 2e-4
 class Comparison:
     """What was compared: ``fused`` operators with a body, ``declared`` those whose type and attributes alone say what they compute.
 
-    ``opaque`` are types that the reference has no function for: noise stands in for what they write. ``worst`` are the
-    operators that differ; ``left`` says why the rest of the model was not run.
+    ``opaque`` are types that the reference has no function for: noise stands in for what they write. ``unchecked`` counts, by
+    type, fused operators with such an operator in their body. ``worst`` are the operators that differ; ``left`` says why the
+    rest of the model was not run.
     """
 
     fused: int = 0
     declared: int = 0
     opaque: dict[str, int] = field(default_factory=dict)
+    unchecked: dict[str, int] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
     left: str = ""
 
@@ -82,7 +84,8 @@ def _check_fused(fused: Graph, values: dict[str, Array], out: Comparison, end: f
         try:
             by_body = run_op(op, inputs, fused.tensors)
         except HetschedError:
-            continue  # an operator in the body has no reference: counted as opaque already
+            out.unchecked[op.type] = out.unchecked.get(op.type, 0) + 1
+            continue
         out.fused += 1
         try:
             by_type = declared(fused, op, inputs)

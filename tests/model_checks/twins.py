@@ -60,15 +60,21 @@ TWINS = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Fused operators of both, types whose counts differ (first, second), and the relative difference of the MACs.
+    """Fused operators of both, types whose counts differ (first, second), and relative differences of operators and MACs.
 
-    Views are left out of the types: they move and compute nothing, and exporters place them as they like.
+    Views are left out: they move and compute nothing, and exporters place them as they like.
     """
 
     first_ops: int
     second_ops: int
     types: Mapping[str, tuple[int, int]]
+    operators: float
     macs: float
+
+    @property
+    def is_small(self) -> bool:
+        """Whether operators and MACs differ by at most 1 %."""
+        return abs(self.operators) <= 0.01 and abs(self.macs) <= 0.01
 
 
 def differ(twin: Twin, root: Path) -> Difference:
@@ -80,7 +86,8 @@ def difference(first: Graph, second: Graph) -> Difference:
     """Compare two fused graphs."""
     a, b = (Counter(op.type for op in g.ops if op.type not in _VIEWS) for g in (first, second))
     types = {kind: (a[kind], b[kind]) for kind in sorted(a | b) if a[kind] != b[kind]}
-    return Difference(len(first.ops), len(second.ops), types, macs(second) / max(1.0, macs(first)) - 1.0)
+    operators = b.total() / max(1, a.total()) - 1.0
+    return Difference(a.total(), b.total(), types, operators, macs(second) / max(1.0, macs(first)) - 1.0)
 
 
 def _fused(path: Path, dims: Mapping[str, int]) -> Graph:

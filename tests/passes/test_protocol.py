@@ -12,7 +12,7 @@ import pytest
 from hetsched.errors import OptionError
 from hetsched.frontends import load
 from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
-from hetsched.passes import FUSING, SIMPLIFYING, STANDARD, PassReport, check_order, standard
+from hetsched.passes import FUSING, SIMPLIFYING, STANDARD, PassReport, check_order, run_passes, standard
 from hetsched.passes.dead_code import DropDeadCode
 from hetsched.passes.fold_constants import FoldConstants
 from hetsched.passes.fuse_conv import FuseConv
@@ -64,6 +64,20 @@ def small(ops: tuple[Op, ...], outputs: tuple[str, ...]) -> Graph:
     names = {o for op in ops for o in op.outputs}
     tensors = {n: Tensor(n, (2,), DType.F32) for n in sorted(names)} | {"x": Tensor("x", (2,), DType.F32, Role.INPUT)}
     return Graph("small", tensors | {"a": constant("a", 1, 2), "b": constant("b", 3, 5)}, ops, ("x",), outputs)
+
+
+def test_every_pass_can_be_undone_from_its_report(save: Save) -> None:
+    text = (
+        "g (float[1,4] x) => (float[1,4] y) <float[4] k = {1,2,3,4}> "
+        "{ a = Transpose(x) b = Transpose(a) c = Mul(b, k) dead = Exp(c) y = Relu(c) }"
+    )
+    graph = load(save(text))
+    report: list[PassReport] = []
+    fused = standard(graph, report)
+    assert report[0].source is graph
+    for i, r in enumerate(report):
+        assert r.source is not None and len(r.source.ops) == r.before
+        assert run_passes(r.source, STANDARD[i:]).ops == fused.ops
 
 
 def test_constants_fold_through_chains_but_graph_outputs_stay() -> None:

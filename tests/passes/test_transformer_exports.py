@@ -34,7 +34,7 @@ EXPECTED = {
     "filled": {**ENCODER, "Less": 1},
     "joined": {"LayerNormalization": 1, "Attention": 1, "MergedMatMul": 1, "FusedMatMul": 1, "SkipLayerNorm": 1},
     "split": {"Attention": 1, "MergedMatMul": 2, "FusedMatMul": 1, "MatMul": 1, "SkipLayerNorm": 2, "SwiGLU": 1},
-    "module": {"LayerNormalization": 1, "Attention": 1, "MergedMatMul": 1, "Gemm": 1, "SkipLayerNorm": 1, "Reshape": 3},
+    "module": {"LayerNormalization": 1, "Attention": 1, "MergedMatMul": 1, "Gemm": 1, "SkipLayerNorm": 1, "Reshape": 2},
     "cross": {"LayerNormalization": 1, "Attention": 1, "MergedMatMul": 1, "FusedMatMul": 2, "Add": 1},
     "decoder": {**DECODER, "SwiGLU": 1},
     "repeated": {**DECODER, "SwiGLU": 1},

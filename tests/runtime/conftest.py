@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from hetsched.graph import Graph
+from hetsched.graph import Graph, Op
 from hetsched.plans import Buffer, Fence, Placement, Plan, PlanSegment, Prediction
+from hetsched.runtime.support import RULES
 from hetsched.segments import runs
 
 ALIGNMENT = 64
@@ -130,9 +131,13 @@ def against_ort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple
         theirs = dict(zip(names, session.run(names, feeds), strict=True))
         loaded = load(path)
         if passes:
-            from hetsched.passes import standard
+            from hetsched.passes import for_soc, standard
+            from hetsched.soc_files import load_soc
 
-            loaded = standard(loaded)
+            def kernel(op: Op, graph: Graph) -> bool:
+                return op.type in RULES and RULES[op.type](op, graph) is None
+
+            loaded = for_soc(standard(loaded), load_soc("snapdragon-8-gen-3"), kernel)
         place = (lambda i: precision) if isinstance(precision, str) else precision
         with compile_plan(loaded, hand_plan(loaded, precision=place)) as executable:
             ours = executable.run(feeds).outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,3 +132,20 @@ def test_real_tflite_files_pass(name: str) -> None:
         pytest.skip(f"{path.name} is absent: the shared corpus is not here")
     ran = hetsched.run(path, check=True, repeat=1)
     assert ran.check is not None and ran.check.passed, ran.check.sentence()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (subprocess.TimeoutExpired("python", 600), "it took longer than 600 s"),
+        (subprocess.CalledProcessError(-11, "python"), "its interpreter crashed"),
+        (
+            subprocess.CalledProcessError(1, "python", b"", b"Traceback\nValueError: unresolved custom op: Decoder.\nSee there\n"),
+            "unresolved custom op: Decoder",
+        ),
+        (subprocess.CalledProcessError(3, "python", b"", b""), "its process ended with 3"),
+        (OSError("no space left"), "no space left"),
+    ],
+)  # fmt: skip
+def test_why_litert_failed_is_readable(error: Exception, said: str) -> None:
+    assert litert_oracle._reason(error) == said

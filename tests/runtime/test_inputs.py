@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hetsched.errors import OptionError
 from hetsched.frontends import load
 from hetsched.graph import DType, Graph, Quantization, Role, Tensor, WeightRef
 from hetsched.runtime import make_inputs
+from hetsched.runtime.index_values import first_misfit
 
 
 def graph_of(*inputs: Tensor, **constants: Any) -> Graph:
@@ -84,3 +86,33 @@ def test_the_same_seed_gives_the_same_noise(seed: int) -> None:
     graph = graph_of(Tensor("x", (8,), DType.F32, Role.INPUT))
     assert (make_inputs(graph, seed)["x"] == make_inputs(graph, seed)["x"]).all()
     assert (make_inputs(graph, seed)["x"] != make_inputs(graph, seed + 1)["x"]).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_indices_that_are_computed_stay_within_what_they_index(save: Callable[..., Path], seed: int) -> None:
+    text = (
+        "g (int64[1] position, float[2, 4] new) => (float[2, 4, 8] y, float[1, 4, 8] z) <int64[1] two = {2}, int64[1] three = {3}, "
+        "int64[3] column = {1, 1, -1}, int64[3] rows = {2, 4, 1}, int64[1] last = {-1}> "
+        "{ table = RandomUniform<shape = [2, 4, 8], seed = 1.0>() twice = Mul(position, two) places = Add(twice, three) "
+        "line = Reshape(places, column) all = Expand(line, rows) deep = Unsqueeze(new, last) "
+        "y = ScatterElements<axis = 2>(table, all, deep) z = Gather(table, position) }"
+    )
+    graph = load(save(text))
+    feeds = make_inputs(graph, seed)
+    assert first_misfit(graph, feeds) is None
+    assert 2 * int(feeds["position"][0]) + 3 < 8
+    misfit = first_misfit(graph, {**feeds, "position": np.array([2])})
+    assert misfit is not None and (misfit.value, misfit.size, misfit.inputs) == (2, 2, ("position",))
+
+
+def test_indices_that_no_noise_suits_are_asked_for(save: Callable[..., Path]) -> None:
+    text = "g (int64[2] i) => (float[2] y) <float[3] t = {1, 2, 3}, int64[1] far = {9}> { j = Add(i, far) y = Gather(t, j) }"
+    with pytest.raises(OptionError, match=r"give the values of i with --input"):
+        make_inputs(load(save(text)))
+
+
+def test_floats_stay_within_calibrated_ranges() -> None:
+    graph = graph_of(Tensor("x", (4000,), DType.F32, Role.INPUT), Tensor("other", (9,), DType.F32, Role.INPUT))
+    feeds = make_inputs(graph, within={"x": (2.0, 8.0)})
+    assert feeds["x"].dtype == np.float32 and 2.0 <= feeds["x"].min() < 3.0 and 7.0 < feeds["x"].max() <= 8.0
+    assert feeds["other"].min() < 0

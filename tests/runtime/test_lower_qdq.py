@@ -156,3 +156,17 @@ def test_a_cast_into_quantized_integers(against_ort: Run, source: Any) -> None:
     m.quantized("f", 0.05, np.uint8, 100)
     m.node("MatMul", ["f_d", m.weights("w", noise(7, 4), 1)], "y")
     within_a_step(against_ort(m.nodes, {"x": values}, m.constants, "f32", passes=True), 1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int8, np.uint8])
+def test_a_cast_to_integers_that_are_dequantized_later(against_ort: Run, kind: Any) -> None:
+    """The Cast itself writes the integers: its values are not divided by the scale that a later DequantizeLinear reads."""
+    from onnx import helper
+
+    m = Model()
+    steps = m.constants.setdefault("steps", np.float32(0.05))
+    m.nodes += [("Div", ["x", "steps"], ["d"], {}), ("Abs", ["d"], ["a"], {}), ("Round", ["a"], ["r"], {})]
+    m.node("Cast", ["r"], "c", to=helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    m.node("DequantizeLinear", ["c", *m.parameters("c", steps, kind(0))], "f")
+    m.node("Identity", ["f"], "y")
+    within_a_step(against_ort(m.nodes, {"x": noise(4, 5)}, m.constants, passes=True), 1e-6)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hetsched
-from hetsched.errors import PlanError
-from hetsched.graph import DType, Graph, Op, Role, Tensor
+from hetsched.errors import ModelError, PlanError
+from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
 from hetsched.plan_rules import check_graph, check_memory
 from hetsched.plans import Fence, Plan
 from hetsched.runtime import compile as compile_plan
@@ -90,3 +91,14 @@ def test_what_the_planner_makes_is_safe(two_branch: Path, solver: str) -> None:
         planned = hetsched.plan(two_branch, soc, dims={"width": 16}, solver=solver, simulated=False)
         check_graph(planned.plan, planned.graph)
         check_memory(planned.plan, planned.graph)
+
+
+def test_a_model_without_its_weights_is_refused_before_anything_is_compiled(plan_by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {
+        "x": Tensor("x", (2, 3), DType.F32, Role.INPUT), "w": Tensor("w", (3, 4), DType.F32, Role.WEIGHT, None, WeightRef()),
+        "y": Tensor("y", (2, 4), DType.F32, Role.OUTPUT),
+    }  # fmt: skip
+    graph = Graph("net", tensors, (Op("product", "MatMul", ("x", "w"), ("y",)),), ("x",), ("y",))
+    monkeypatch.setattr("hetsched.runtime.executable._compile_segments", lambda *_: pytest.fail("kernels were compiled"))
+    with pytest.raises(ModelError, match=r"the weights of 'net' are absent \(1 tensors, the first is 'w'\): .*planned but not run"):
+        compile_plan(graph, plan_by_hand(graph))

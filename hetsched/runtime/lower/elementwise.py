@@ -7,6 +7,7 @@ import numpy as np
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Op
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
+from hetsched.runtime.stored import absorbs
 from hetsched_kernels import binary, broadcast, cast, codes, elementwise
 
 #: Parameters that ONNX gives a function when its attributes are left out: (alpha, beta).
@@ -115,8 +116,9 @@ def selection(low: Lowering) -> None:
 
 
 def conversion(low: Lowering) -> None:
-    """Cast. float16 goes through float32; quantized integers are cast as the reals that they stand for."""
-    x, out = low.reals(0), low.real_output()
+    """Cast. float16 goes through float32; integers are cast as the reals that they stand for where the op holds their Q or DQ."""
+    x = low.reals(0) if absorbs(low.op, low.op.inputs[0]) else low.raw(0)
+    out = low.real_output() if absorbs(low.op, low.op.outputs[0]) else low.raw_output()
     if low.tensor(0).dtype is DType.F16:
         wide = out if out.dtype == np.float32 else low.scratch(x.size, np.float32)
         low.emit(cast.f16_to_f32, x.view(np.uint16), wide)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import UnsupportedModelError
-from hetsched.graph import Graph, Op, Quantization, Tensor
+from hetsched.graph import DType, Graph, Op, Quantization, Tensor
 from hetsched.reference.quantized import dequantize
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
@@ -170,10 +170,17 @@ class Lowering:
         return self._job.buffers[self.op.outputs[slot]].reshape(-1)
 
     def real_output(self, slot: int = 0) -> Array:
-        """Output ``slot`` as float32, flat; quantized by a last step where the tensor is stored as integers."""
+        """Output ``slot`` as float32, flat; quantized by a last step where the tensor is stored as integers.
+
+        Raises:
+            UnsupportedModelError: the integers are not of 8 bits.
+        """
         tensor = self.output(slot)
         if tensor.quantization is None:
             return self.raw_output(slot)
+        if tensor.dtype not in (DType.I8, DType.U8):
+            what = f"node {self.op.name!r} ({self.op.type})"
+            raise UnsupportedModelError(f"{what}: there is no kernel that quantizes to {tensor.dtype.value}")
         a = affine_of(self.graph, tensor)
         source, out = self.scratch(tensor.elements, np.float32), self.raw_output(slot)
         signed = out.dtype == np.int8

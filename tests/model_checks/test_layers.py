@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from model_checks.converter_layers import Style, layers
 
 from hetsched.errors import OptionError
 from hetsched.frontends import load
 from hetsched.passes import standard
-from hetsched.passes.layers import Style, layers
 
 Save = Callable[..., Path]
 SHARED = Path(__file__).parents[3] / "shared"

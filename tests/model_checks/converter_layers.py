@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hetsched.errors import OptionError
-from hetsched.graph import Graph, Op
+from hetsched.graph import LINEAR_QUANTIZATION, Graph, Op
 from hetsched.passes.activations import activation_of
 from hetsched.passes.fuse_conv import FuseConv
 from hetsched.passes.fuse_functions import FuseFunctions
@@ -25,7 +25,6 @@ from hetsched.passes.undo import undo_where
 Style = Literal["tflite", "qnn_dlc"]
 _MEANS = frozenset({"ReduceMean", "GlobalAveragePool"})
 _WINDOWS = frozenset({"Conv", "FusedConv", "MaxPool", "AveragePool"})
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def layers(graph: Graph, style: Style) -> int:
     own = run_passes(own, (FuseFunctions(), FuseLayerNorm(), *rules.passes))
     own = undo_where(own, lambda op: op.type not in rules.native and not op.type.startswith("Fused"))
     gone = _absorbed(own, rules)
-    total = sum(_size(own, op, rules) for i, op in enumerate(own.ops) if i not in gone and op.type not in _LINEAR)
+    total = sum(_size(own, op, rules) for i, op in enumerate(own.ops) if i not in gone and op.type not in LINEAR_QUANTIZATION)
     edges = (*own.inputs, *own.outputs) if rules.edges else ()
     return total + sum(own.tensors[n].dtype.is_float for n in edges)
 
