@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hetsched.errors import SoCError
+from hetsched.soc_overrides import apply
 from hetsched.socs import SoC
 
 #: A SoC file is a few kilobytes; anything beyond this is refused unread.
@@ -53,7 +54,7 @@ def load_soc(id_or_path: str | Path, *, overrides: Mapping[str, str] | None = No
 
     Args:
         id_or_path: a SoC id such as ``snapdragon-8-gen-3``, or the path of a YAML file.
-        overrides: dotted field -> value, such as ``{"processors.npu.launch_s": "1e-4"}``; list items go by ``name``.
+        overrides: short name or dotted path -> value, such as ``{"npu.int8_tops": "100"}`` (:func:`overridden`).
         directory: folder to look ids up in (default: the one that ships with hetsched).
 
     Raises:
@@ -64,13 +65,36 @@ def load_soc(id_or_path: str | Path, *, overrides: Mapping[str, str] | None = No
         'Qualcomm'
     """
     path = _resolve(id_or_path, directory)
-    raw = _read_mapping(path)
-    for field, value in (overrides or {}).items():
-        _override(raw, field, value)
-    soc = validate_soc(raw, str(path))
+    soc = validate_soc(_read_mapping(path), str(path))
+    if soc.overrides:
+        raise SoCError(f"{path} has the field overrides, which only commands fill: write the values into the fields themselves")
     if not _is_path(id_or_path) and soc.id != path.stem:
         raise SoCError(f"{path}: the field id is {soc.id!r} but the file is called {path.name!r}; make them agree")
-    return soc
+    return overridden(soc, overrides or {}, str(path))
+
+
+def overridden(soc: SoC, overrides: Mapping[str, str], where: str | None = None) -> SoC:
+    """What-if hardware: the SoC with some fields set, which it remembers in ``overrides``.
+
+    Args:
+        soc: any SoC, as it was loaded or with earlier overrides.
+        overrides: short name or dotted path -> value (``docs/soc_files.md``).
+        where: names the SoC in messages.
+
+    Raises:
+        SoCError: no such field, or a value that it cannot have.
+
+    Examples:
+        >>> fast = overridden(load_soc("snapdragon-8-gen-3"), {"memory.bandwidth_gbps": "120"})
+        >>> fast.memory.peak_bytes_s.value, fast.overrides
+        (120000000000.0, {'memory.bandwidth_gbps': '120'})
+    """
+    if not overrides:
+        return soc
+    raw = soc.model_dump(mode="json")
+    apply(raw, overrides)
+    raw["overrides"] = {**soc.overrides, **overrides}
+    return validate_soc(raw, f"{where or soc.id} with the fields that are set")
 
 
 def validate_soc(raw: Any, where: str) -> SoC:
@@ -178,42 +202,3 @@ def _field_path(raw: Any, location: tuple[int | str, ...]) -> str:
         named = isinstance(step, int) and isinstance(node, dict) and isinstance(node.get("name"), str)
         names.append(str(node["name"]) if named and isinstance(node, dict) else str(step))
     return ".".join(names) or "the top level"
-
-
-def _override(raw: dict[str, Any], field: str, value: str) -> None:
-    """Set one dotted field in place; a figure's value gets the origin "set by the user"."""
-    import yaml
-
-    *steps, last = field.split(".")
-    node: Any = raw
-    for i, step in enumerate(steps):
-        node = _child(node, step, field, ".".join(steps[:i]))
-    if last == "value" and steps:
-        field, last = field.removesuffix(".value"), steps[-1]
-        node = raw
-        for step in steps[:-1]:
-            node = _child(node, step, field, "")
-    if not isinstance(node, dict):
-        raise SoCError(f"cannot set {field!r}: there is no such field")
-    try:
-        parsed: Any = float(value)
-    except ValueError:
-        try:
-            parsed = yaml.safe_load(value)
-        except yaml.YAMLError as e:
-            raise SoCError(f"cannot set {field!r} to {value!r}: it is not a number or a YAML value") from e
-    if isinstance(node.get(last), dict) and "value" in node[last]:
-        parsed = {"value": parsed, "source": "set by the user"}
-    node[last] = parsed
-
-
-def _child(node: Any, step: str, field: str, at: str) -> Any:
-    if isinstance(node, dict) and step in node:
-        return node[step]
-    if isinstance(node, list):
-        for item in node:
-            if isinstance(item, dict) and item.get("name") == step:
-                return item
-    items = node if isinstance(node, dict) else [i.get("name") for i in node if isinstance(i, dict)] if isinstance(node, list) else []
-    choices = ", ".join(str(i) for i in items) or "a plain value"
-    raise SoCError(f"cannot set {field!r}: {at or 'the SoC'} has no {step!r}, only {choices}")

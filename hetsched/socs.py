@@ -61,6 +61,8 @@ class Figure(_Strict):
     value: float = Field(ge=0)
     source: str | None = None
     estimated: str | None = None
+    was: float | None = None
+    """The file's own value, where the user has set another (what-if hardware)."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -93,6 +95,20 @@ PerByte = Annotated[Figure, _within(0, 1e-3)]
 """Joules or seconds per byte."""
 
 
+class Features(_Strict):
+    """Instruction-set extensions that kernels can use (``dotprod, i8mm, sve2, sme, sme2, bf16, fp16``), with their origin."""
+
+    value: tuple[Name, ...] = Field(max_length=64)
+    source: str | None = None
+    estimated: str | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.source is None) == (self.estimated is None):
+            raise ValueError("features need either 'source: ...' or 'estimated: <basis>'")
+        return self
+
+
 class OperatingPoint(_Strict):
     """A frequency and its supply voltage; ``voltage_estimated`` is shown wherever power is."""
 
@@ -106,6 +122,8 @@ class Cluster(_Strict):
 
     name: Name
     cores: tuple[int, ...] = ()
+    isa: Features | None = None
+    """CPUs: instruction-set extensions; None: not described."""
     operating_points: tuple[OperatingPoint, ...] = Field(min_length=1)
     operating_points_source: str
     peak_ops_s: dict[str, Rate] = Field(min_length=1)
@@ -172,6 +190,8 @@ class Link(_Strict):
     cache_maintenance_s_per_byte: PerByte
     handle: str | None = None
     """Zero-copy handle kind (``dma-buf, ahardwarebuffer, iosurface, shared``); None: data are copied."""
+    fence: str | None = None
+    """What signals that a tensor is ready (``sync-file, shared-event, completion-handler``); None: not described."""
 
 
 class Memory(_Strict):
@@ -272,6 +292,8 @@ class SoC(_Strict):
     interval_estimated: str = Field(default="assumed, not calibrated", min_length=1, max_length=500)
     """Basis of ``interval``; shown wherever the interval is."""
     notes: tuple[str, ...] = ()
+    overrides: dict[str, str] = Field(default_factory=dict, max_length=256)
+    """Fields that the user has set over the file (what-if hardware), as given; a SoC file has none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -1,0 +1,134 @@
+"""Figures of a SoC in words, for terminals and pages. ``~`` marks an estimate, ``!`` what the user has set."""
+
+from __future__ import annotations
+
+from hetsched.soc_figures import Line, peak
+from hetsched.socs import Cluster, Figure, Link, Processor, SoC
+
+PRECISIONS = {"f32": "FP32", "f16": "FP16", "bf16": "BF16", "f8": "FP8", "i16": "INT16", "i8": "INT8", "i4": "INT4"}
+_SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+_BYTES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_OPS = (("TOPS", 1e12), ("GOPS", 1e9))
+#: Ending of a figure's name -> units and their sizes; the first ending that fits counts.
+_UNITS: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = (
+    ("_j_per_byte", (("pJ/B", 1e-12),)),
+    ("_s_per_byte", (("ns/B", 1e-9),)),
+    ("_ops_s", _OPS),
+    ("bytes_s", (("GB/s", 1e9),)),
+    ("_bytes", _BYTES),
+    ("k_per_w", (("K/W", 1.0),)),
+    ("_j_per_k", (("J/K", 1.0),)),
+    ("_hz", (("GHz", 1e9),)),
+    ("_w", (("W", 1.0),)),
+    ("_s", _SECONDS),
+    ("_c", (("°C", 1.0),)),
+    ("_k", (("K", 1.0),)),
+    ("_v", (("V", 1.0),)),
+    ("fusions", (("composites", 1.0),)),
+    ("isa", (("extensions", 1.0),)),
+)
+
+
+def quantity(path: str, value: float | None) -> str:
+    """A figure with the unit that its name says.
+
+    Examples:
+        >>> quantity("processors.npu.launch_s", 1.7e-4), quantity("memory.peak_bytes_s", 6.76e10)
+        ('170 µs', '67.6 GB/s')
+        >>> quantity("processors.npu.clusters.npu.peak_ops_s.i8", 6.28e13)
+        '62.8 TOPS'
+    """
+    if value is None:
+        return "-"
+    parts = path.split(".")
+    if len(parts) > 1 and parts[-2] in ("peak_ops_s", "together_bytes_s"):
+        parts.pop()
+    for ending, units in _UNITS:
+        if parts[-1].endswith(ending):
+            unit, size = next(((u, s) for u, s in units if abs(value) >= s), units[-1])
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.4g}"
+
+
+def marked(path: str, figure: Figure | Line) -> str:
+    """A figure with the mark of its origin."""
+    estimated = figure.estimated if isinstance(figure, Line) else figure.estimated is not None
+    text = quantity(path, figure.value) + ("~" if estimated else "")
+    return text if figure.was is None else f"{text}! (file: {quantity(path, figure.was)})"
+
+
+def processor_lines(soc: SoC, processor: Processor) -> list[tuple[str, str]]:
+    """What a drawing says of one processor: clusters, peaks, memory, latencies, power."""
+    lines = [line for c in processor.clusters for line in _cluster_lines(processor, c)]
+    peaks = {name: peak(processor, precision) for precision, name in PRECISIONS.items()}
+    lines += [(name, marked("peak_ops_s", found)) for name, found in peaks.items() if found is not None]
+    return [
+        *lines,
+        ("reads", marked("bandwidth_bytes_s", processor.bandwidth_bytes_s)),
+        ("on chip", marked("onchip_bytes", processor.onchip_bytes)),
+        ("launch", marked("launch_s", processor.launch_s)),
+        ("operator", marked("op_overhead_s", processor.op_overhead_s)),
+        ("power", _power(processor)),
+        ("float is", f"{PRECISIONS[processor.float_dtype]}, layout {processor.layout}"),
+        ("runs by", processor.delegate + (f", operators of {processor.support}" if processor.support else "")),
+        ("fuses", f"{len(processor.fusions.value)} composites{'~' if processor.fusions.estimated else ''}"),
+        ("queues", ", ".join(f"{q} ({t})" if t != q else q for q, t in soc.queues.items() if t.partition(":")[0] == processor.name)),
+    ]
+
+
+def memory_lines(soc: SoC) -> list[tuple[str, str]]:
+    """What a drawing says of the memory, and of the rest of the device."""
+    m = soc.memory
+    together = ", ".join(f"{pair} {marked('bytes_s', f)}" for pair, f in m.together_bytes_s.items())
+    return [
+        ("bandwidth", f"peak {marked('bytes_s', m.peak_bytes_s)}, reachable {marked('bytes_s', m.reachable_bytes_s)}"),
+        ("together", together or "-"),
+        ("size", f"{marked('_bytes', m.capacity_bytes)}, system cache {marked('_bytes', m.system_cache_bytes)}"),
+        ("energy", marked("_j_per_byte", m.energy_j_per_byte)),
+        ("rest", f"{marked('base_w', soc.base_w)} (display, radios, rails)"),
+    ]
+
+
+def link_line(link: Link) -> str:
+    """What it takes to pass a tensor over a link."""
+    caches = "coherent"
+    if not link.coherent:
+        per_tensor = marked("_s", link.cache_maintenance_s)
+        caches = f"caches {per_tensor} and {marked('_s_per_byte', link.cache_maintenance_s_per_byte)}"
+    return f"sync {marked('_s', link.sync_s)}, {caches}, {link.handle or 'copied'}{f', {link.fence}' if link.fence else ''}"
+
+
+def trip_lines(soc: SoC) -> list[str]:
+    """The trips of the thermal governors."""
+    return [
+        f"trip: {t.node} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
+        f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)})"
+        for t in soc.thermal.trips
+    ]
+
+
+def _cluster_lines(processor: Processor, cluster: Cluster) -> list[tuple[str, str]]:
+    name = "top clock" if len(processor.clusters) == 1 and not cluster.cores else cluster.name
+    isa = [] if cluster.isa is None else [("", " ".join(cluster.isa.value) + ("~" if cluster.isa.estimated else ""))]
+    return [(name, _clock(cluster)), *isa]
+
+
+def _clock(cluster: Cluster) -> str:
+    """``3 x 2.85 GHz at 0.92 V (cores 4-6)``."""
+    rough_v = any(p.voltage_estimated for p in cluster.operating_points)
+    cores = f"{len(cluster.cores)} x " if cluster.cores else ""
+    which = f" (core{'s' if len(cluster.cores) > 1 else ''} {_span(cluster.cores)})" if cluster.cores else ""
+    rough = "~" if cluster.operating_points_source.startswith("estimated") else ""
+    return f"{cores}{cluster.top.hz / 1e9:.3g} GHz{rough} at {cluster.top.v:.3g} V{'~' if rough_v else ''}{which}"
+
+
+def _span(cores: tuple[int, ...]) -> str:
+    whole = tuple(range(cores[0], cores[-1] + 1)) == cores
+    return f"{cores[0]}-{cores[-1]}" if whole and len(cores) > 1 else ",".join(str(c) for c in cores)
+
+
+def _power(processor: Processor) -> str:
+    """What all clusters draw at their top points."""
+    watts = sum(c.dynamic_w.value + c.leakage_w.value for c in processor.clusters)
+    rough = any(f.estimated is not None for c in processor.clusters for f in (c.dynamic_w, c.leakage_w))
+    return f"{watts:.3g} W{'~' if rough else ''}"
