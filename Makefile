@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-models bench-accuracy fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=...,
 
 fuzz: $(STAMP) ## Damaged model files for FUZZ_SECONDS (60), of FORMATS (all): no crash, no hang, no harm
 	@$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_SECONDS) $(FORMATS)
+
+fit: $(STAMP) ## Fit the cost models to the public measurements in the project, and say how good they are
+	@$(BIN)/python -m hetsched_cost_models.fit; a=$$?; $(BIN)/python -m hetsched_cost_models.fit.processors; b=$$?; exit $$((a | b))
+
+anchors: $(STAMP) ## After a fit: how far anchored predictions are off, and the table of public anchors (where the measurements are)
+	@$(BIN)/python -m hetsched_cost_models.anchor_table
 
 bench-accuracy: $(STAMP) ## Predictions against public measurements (needs the folder of measurements: MEASUREMENTS=...)
 	@$(BIN)/python -m hetsched_cost_models.benchmark $(MEASUREMENTS)

@@ -19,10 +19,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Planned", "calibrate_ranges", "diff", "explain", "load", "plan", "report", "run", "simulate", "soc"]
+__all__ = [
+    "Planned", "accuracy", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan", "report", "run", "simulate",
+    "soc",
+]  # fmt: skip
 
 if TYPE_CHECKING:
-    from hetsched.app import Planned, calibrate_ranges, diff, explain, load, plan, report, run, simulate, soc
+    from hetsched.app import (
+        Planned,
+        accuracy,
+        calibrate_ranges,
+        compare,
+        diff,
+        explain,
+        import_profile,
+        load,
+        plan,
+        report,
+        run,
+        simulate,
+        soc,
+    )
 
 
 def __getattr__(name: str) -> Any:

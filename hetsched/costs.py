@@ -98,7 +98,7 @@ class CostTable:
     compute_s: FloatArray  # [m] at the top operating points
     overhead_s: FloatArray  # [m]
     dram_bytes: FloatArray  # [m] activations and weights that cross the memory bus
-    weight_bytes: FloatArray  # [m] of them, weights
+    weight_bytes: FloatArray  # [m] its own weights that stream; dram_bytes may count them with other ops (fetched ahead)
     macs: FloatArray  # [m] multiply-accumulates, for utilisation
     energy_j: FloatArray  # [m]
 

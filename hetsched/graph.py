@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTROL_FLOW",
+    "LINEAR_QUANTIZATION",
     "MAX_ELEMENTS",
     "MAX_RANK",
     "AttrValue",
@@ -44,6 +45,10 @@ IntArray: TypeAlias = npt.NDArray[np.int32]
 AttrValue: TypeAlias = int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | npt.NDArray[Any]
 #: Operators that run others of their own: their ``body`` is what they are costed by, not what they are equal to.
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+#: Between reals and the integers that stand for them; what an operator on integers has around it in its ``body``.
+LINEAR_QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Operators of the file itself: their ``body`` is their definition, not what a pass has fused.
+_DEFINED = frozenset({"MatMulNBits", "GatherBlockQuantized", "MatMulBnb4", "DynamicQuantizeLSTM", "GroupNormalization", "RMSNormalization"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,27 @@ class Op:
     def is_composite(self) -> bool:
         """Whether the op equals the operators in its body."""
         return bool(self.body) and not self.is_control_flow
+
+    @property
+    def fused_parts(self) -> tuple[Op, ...]:
+        """The operators in the body, beside the quantization that the op absorbed."""
+        return tuple(part for part in self.body if part.type not in LINEAR_QUANTIZATION)
+
+    @property
+    def is_fusion(self) -> bool:
+        """Whether the op stands for several operators that compilers may run apart, beside the quantization that it absorbed.
+
+        Neither control flow nor an operator that the file itself defines by others does.
+
+        Examples:
+            >>> conv, relu = Op("c", "Conv", ("x", "w"), ("y",)), Op("r", "Relu", ("y",), ("z",))
+            >>> Op("r", "FusedConv", ("x", "w", ""), ("z",), body=(conv, relu)).is_fusion, conv.is_fusion
+            (True, False)
+        """
+        if self.is_control_flow or self.type in _DEFINED:
+            return False
+        parts = self.fused_parts
+        return len(parts) > 1 or any(part.is_fusion for part in parts)
 
     def attr_int(self, name: str, default: int) -> int:
         """An integer attribute, or ``default``."""

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hetsched.anchors import Anchor
+from hetsched.measured import Measured
 from hetsched.socs import Name
 
 OPERATOR_SET = "hetsched-ops-1"
@@ -220,6 +222,10 @@ class Deployment(_Strict):
     """Version of the cost model's parameter files."""
     ranges: RangesRef | None = None
     language: Language | None = None
+    anchors: Annotated[tuple[Anchor, ...], Field(max_length=64)] = ()
+    """Measured whole-model latencies that correct the cost table."""
+    measured: Measured | None = None
+    """Measured times of single operators that take the place of the model's."""
     entries: tuple[Entry, ...] = Field(min_length=1)
 
     def alone(self, entry: Entry) -> Deployment:

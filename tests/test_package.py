@@ -27,6 +27,10 @@ def test_no_package_compiles_kernels_on_import() -> None:
     assert loaded_after(f"import {packages}").isdisjoint({"numba", "ortools", "onnx", "scipy"})
 
 
+def test_passes_know_socs_by_their_types_only() -> None:
+    assert loaded_after("import hetsched.passes") <= {"numpy"}
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['hetsched', '--help']\nfrom hetsched.cli import main\ntry: main()\nexcept SystemExit: pass"
     assert loaded_after(code) <= {"rich"}

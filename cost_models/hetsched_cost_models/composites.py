@@ -8,7 +8,7 @@ have stay whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from hetsched.graph import Graph, IntArray, Op
 from hetsched_cost_models.roofline import Cost
 from hetsched_cost_models.work import Work, work_of
 
-_LINEAR = frozenset({"QuantizeLinear", "DequantizeLinear"})
-
 
 @dataclass(frozen=True, eq=False)
 class Apart:
@@ -26,13 +24,13 @@ class Apart:
 
     work: Work
     start: IntArray | None = None
+    parts: tuple[Op, ...] | None = None
 
     def together(self, cost: Cost) -> Cost:
         """The cost of the parts as that of the ops that they belong to."""
         if self.start is None:
             return cost
-        columns = ("compute_s", "dram_bytes", "weight_bytes", "overhead_s")
-        return replace(cost, **{name: np.add.reduceat(getattr(cost, name), self.start) for name in columns})
+        return replace(cost, **{f.name: np.add.reduceat(getattr(cost, f.name), self.start) for f in fields(Cost)})
 
 
 def taken_apart(graph: Graph, fusions: Fusions, work: Work) -> Apart:
@@ -40,12 +38,18 @@ def taken_apart(graph: Graph, fusions: Fusions, work: Work) -> Apart:
 
     Composites of other types count as their parts, as deep as needed. The quantization that an operator absorbed is no part.
     """
-    rows = [list(_parts(op, lambda part: _fuses(fusions, part))) for op in graph.ops]
+    rows = [parts_on([op], fusions) for op in graph.ops]
     if all(len(row) == 1 and row[0] is op for row, op in zip(rows, graph.ops, strict=True)):
         return Apart(work)
     start = np.zeros(len(rows), np.int32)
     np.cumsum([len(row) for row in rows[:-1]], out=start[1:])
-    return Apart(work_of(graph, [part for row in rows for part in row]), start)
+    parts = tuple(part for row in rows for part in row)
+    return Apart(work_of(graph, parts), start, parts)
+
+
+def parts_on(ops: Sequence[Op], fusions: Fusions) -> list[Op]:
+    """What a processor that has these ``fusions`` runs for ``ops``."""
+    return [part for op in ops for part in _parts(op, lambda part: _fuses(fusions, part))]
 
 
 def _fuses(fusions: Fusions, op: Op) -> bool:
@@ -53,8 +57,7 @@ def _fuses(fusions: Fusions, op: Op) -> bool:
 
 
 def _parts(op: Op, fuses: Callable[[Op], bool]) -> Iterator[Op]:
-    core = [] if op.is_control_flow else [part for part in op.body if part.type not in _LINEAR]
-    if len(core) < 2 or fuses(op):
+    if not op.is_fusion or fuses(op):
         yield op
         return
     plain = replace(op, attrs={**op.attrs, "activation": ""})
@@ -63,7 +66,7 @@ def _parts(op: Op, fuses: Callable[[Op], bool]) -> Iterator[Op]:
         yield Op(op.name, op.attr_str("activation", ""), op.outputs[:1], op.outputs[:1])
         return
     stored = _stored(op.body)
-    for part in core:
+    for part in op.fused_parts:
         inputs, outputs = (tuple(stored.get(n, n) for n in names) for names in (part.inputs, part.outputs))
         yield from _parts(replace(part, inputs=inputs, outputs=outputs), fuses)
 

@@ -7,7 +7,7 @@ sets (``docs/operators.md``). The operator itself moves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def with_bodies(cost: Cost, inside: Sequence[BodyWork], rates: Rates, precision:
     """``cost`` with that of the bodies in the rows of the operators that run them."""
     if not inside:
         return cost
-    columns = {k: np.array(getattr(cost, k)) for k in ("compute_s", "dram_bytes", "weight_bytes", "overhead_s")}
+    columns = {f.name: np.array(getattr(cost, f.name)) for f in fields(Cost)}
     for body in inside:
         one = with_bodies(roofline(body.work, rates, precision, storage, pace), body.inner, rates, precision, storage, pace)
         for name, column in columns.items():

@@ -45,7 +45,7 @@ def state_bytes(graph: Graph, op: Op, *, widened: bool = False) -> float:
     """Bytes of states that a composite reads and writes, whatever the precision: as they are stored, or ``widened`` to 16 bits."""
     if op.type not in STATEFUL:
         return 0.0
-    read = sum(_size(graph.tensors[n], widened) for n in op.inputs if is_state(graph, op, n))
+    read = sum(_size(graph.tensors[n], widened) * _share_read(graph, op, n) for n in op.inputs if is_state(graph, op, n))
     written = sum(_size(graph.tensors[n], widened) * _share_written(graph, op, n) for n in op.outputs if is_state(graph, op, n))
     return float(read + written)
 
@@ -72,6 +72,12 @@ def weight_share(op: Op, stored: int) -> float:
 
 
 _MIXTURES = frozenset({"MoE", "QMoE"})
+
+
+def _share_read(graph: Graph, op: Op, name: str) -> float:
+    """1, or the share of a cache that a sliding window sees: all but the latest ``window - 1`` positions are out of sight."""
+    window = op.attr_int("window", 0) if op.type == "GroupQueryAttention" else 0
+    return min(1.0, (window - 1) / max(1, graph.tensors[name].shape[2])) if window else 1.0
 
 
 def _share_written(graph: Graph, op: Op, name: str) -> float:

@@ -12,6 +12,8 @@ from hetsched.socs import Processor, SoC
 from hetsched_cost_models.operators import CLASS_LIKE, CLASSES, KIND_LIKE, VECTOR_KINDS
 
 _FILE = Path(__file__).parent / "parameters.yaml"
+#: Parameters that ``make fit`` wrote; a family names its file as ``fitted``.
+FITTED = Path(__file__).parent / "fitted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,18 @@ class Family:
     align: tuple[int, int, int]
     fixed_s: dict[str, dict[str, float]]
     pace: dict[str, float]
+    tiled: dict[str, float]
+    """Parameters of :mod:`hetsched_cost_models.hexagon`; empty: the roofline applies."""
+    half_width: dict[str, float]
+    """Of 80 % intervals in the logarithm, by case (:mod:`hetsched_cost_models.certainty`); empty: the SoC file's interval."""
+    operators: frozenset[str]
+    """Operator types that the fit saw."""
+    depth_half: float = 0.0
+    """Depth of a product at which it reaches half of its utilisation."""
+    op_s: float = 0.0
+    """Seconds an operator that runtimes add to the SoC file's."""
+    thread_exponent: float | None = None
+    """``n`` threads do the work of ``n`` to this power at the slowest core's rate; None: the cores' rates add up."""
 
     def share(self, cls: str, peak: str, overrides: dict[str, float]) -> float:
         """Utilisation of one class at one peak precision (``f32, f16, i8``); the SoC file's figure wins."""
@@ -60,22 +74,35 @@ def support_table_name(support: str | None, runtime: str) -> str | None:
 
 
 def runtimes_of(soc: SoC) -> tuple[str, ...]:
-    """Names that ``--runtime`` takes on a SoC: ``default``, and those that some accelerator of it has."""
+    """Names that ``--runtime`` takes on a SoC: ``default``, those that some accelerator of it has, and those fitted for its CPU."""
     known = _data()["support"]
     found = {r for p in soc.processors for r in known.get(p.support or "", {})}
+    found |= {r for p in soc.processors if p.kind == "cpu" for r in family_of(p).pace}
     return ("default", *(r for r in _data()["runtimes"] if r in found and r != "default"))
 
 
 def parameter_version() -> str:
-    """``<version>-<first 8 hex digits of the file's hash>``, as plans store it."""
-    return f"{_data()['version']}-{hashlib.sha256(_FILE.read_bytes()).hexdigest()[:8]}"
+    """``<version>-<first 8 hex digits of the hash of the parameters and the fitted files that they name>``, as plans store it."""
+    return _version()
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    named = sorted({f["fitted"] for f in _data()["families"].values() if "fitted" in f})
+    content = b"".join(p.read_bytes() for p in (_FILE, *(FITTED / name for name in named)))
+    return f"{_data()['version']}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 @lru_cache(maxsize=1)
 def _data() -> dict[str, Any]:
+    return read_parameters(_FILE)
+
+
+def read_parameters(path: Path) -> dict[str, Any]:
+    """A parameter file of this package."""
     import yaml
 
-    loaded: dict[str, Any] = yaml.load(_FILE.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    loaded: dict[str, Any] = yaml.load(path.read_text("utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return loaded
 
 
@@ -93,12 +120,20 @@ def _family(name: str) -> Family:
                int(_value(align["k"])) if "k" in align else 1),
         fixed_s={r: {p: _value(v) for p, v in row.items()} for r, row in raw.get("fixed_s", {}).items()},
         pace={r: _value(v) for r, v in raw.get("pace", {}).items()},
+        tiled={k: _value(v) for k, v in raw.get("tiled", {}).items()},
+        half_width={k: _value(v) for k, v in raw.get("half_width", {}).items()},
+        operators=frozenset(raw.get("operators", ())),
+        depth_half=_value(raw["depth_half"]) if "depth_half" in raw else 0.0,
+        op_s=_value(raw["op_s"]) if "op_s" in raw else 0.0,
+        thread_exponent=_value(raw["thread_exponent"]) if "thread_exponent" in raw else None,
     )  # fmt: skip
 
 
 def _resolved(name: str) -> dict[str, Any]:
-    """A family with its ``like`` base filled in: tables merge entry by entry, except empty ones, which clear."""
+    """A family with its ``like`` base and its fitted file filled in: tables merge entry by entry, except empty ones, which clear."""
     own = dict(_data()["families"][name])
+    if "fitted" in own:
+        own |= read_parameters(FITTED / own.pop("fitted"))["parameters"]
     base_name = own.pop("like", None)
     if base_name is None:
         return own

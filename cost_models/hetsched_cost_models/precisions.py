@@ -26,6 +26,7 @@ CPU_ONLY = {
     "Sample": "the next token is chosen on the CPU, which prepares the next step",
     **dict.fromkeys(CONTROL_FLOW, "which of its operators run depends on the data, and the runtimes compile fixed graphs"),
 }
+_CONTRIB = "com.microsoft"
 _NO_INTEGERS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "ConvTranspose", "FusedConvTranspose"})
 
 
@@ -114,6 +115,9 @@ def offer(
         return Offer(("w8a8",) if integers and integer_product(graph, op) else (processor.float_dtype,), ())
     if op.type in CPU_ONLY:
         return Offer((), ((processor.float_dtype, CPU_ONLY[op.type]),))
+    if _is_custom(op, table):
+        name = op.type if not op.domain else f"{op.type} of domain {op.domain!r}"
+        return Offer((), ((processor.float_dtype, f"a custom operator runs on the CPU only, and {name} is one"),))
     refusals: list[tuple[str, str]] = [("w8a8", _NO_RANGES)] if dynamic and not integers and integer_product(graph, op) else []
     if integers:
         why = _integer_refusal(graph, op, processor, table)
@@ -125,6 +129,15 @@ def offer(
         return Offer((processor.float_dtype,), tuple(refusals))
     refusals.append((processor.float_dtype, why))
     return Offer((), tuple(refusals))
+
+
+def _is_custom(op: Op, table: SupportTable | None) -> bool:
+    """Whether an operator is outside ONNX's own vocabulary, made of nothing that is inside, and not in the runtime's list by name.
+
+    Lists name ONNX Runtime's own operators (``com.microsoft``) beside ONNX's.
+    """
+    listed = op.domain == _CONTRIB and table is not None and op.type in table.rules
+    return op.domain not in ("", "ai.onnx") and not op.is_composite and not listed
 
 
 def _offer_of_kernels(graph: Graph, op: Op, supported: Supported, integers: bool, float_dtype: str) -> Offer:

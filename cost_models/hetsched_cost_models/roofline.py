@@ -11,6 +11,7 @@ except on a CPU whose caches hold the whole model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,8 @@ def queue_rates(soc: SoC, target: str) -> Rates:
     precisions = sorted({p for c in processor.clusters for p in c.peak_ops_s})
     peak = {p: sum(share[c.name] * c.peak_ops_s[p].value for c in processor.clusters if p in c.peak_ops_s) for p in precisions}
     used = [c for c in processor.clusters if share[c.name] > 0]
+    if family.thread_exponent is not None:
+        peak = {p: _together(used, share, p, family.thread_exponent) for p in peak if all(p in c.peak_ops_s for c in used)}
     active = sum(share[c.name] * (c.dynamic_w.value + c.leakage_w.value) for c in used)
     bandwidth = processor.bandwidth_bytes_s.value
     if cores and processor.core_bandwidth_bytes_s is not None:
@@ -89,6 +92,13 @@ def queue_rates(soc: SoC, target: str) -> Rates:
     )
 
 
+def _together(used: Sequence[Cluster], share: Mapping[str, float], precision: str, exponent: float) -> float:
+    """Operations per second of cores that share every operator evenly: the slowest one's, times their number to the ``exponent``."""
+    cores = {c.name: max(1, len(c.cores)) for c in used}
+    slowest = min(c.peak_ops_s[precision].value / cores[c.name] for c in used)
+    return float(slowest * max(1.0, sum(share[c.name] * cores[c.name] for c in used)) ** exponent)
+
+
 def _core_share(cluster: Cluster, cores: tuple[int, ...]) -> float:
     if not cores or not cluster.cores:
         return 1.0
@@ -103,12 +113,18 @@ def spill(ratio: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Per op: seconds of compute, bytes over the memory bus, of them weights, and overhead seconds."""
+    """Per op: seconds of compute, bytes over the memory bus, its weights that stream, and overhead seconds.
+
+    ``ahead_bytes``: weights that stream while other ops leave the bus free (``free_s``), not yet in ``dram_bytes``
+    (:mod:`hetsched_cost_models.streaming`); zero for processors that read every op's weights when they run it.
+    """
 
     compute_s: FloatArray
     dram_bytes: FloatArray
     weight_bytes: FloatArray
     overhead_s: FloatArray
+    ahead_bytes: FloatArray
+    free_s: FloatArray
 
 
 def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: float = 1.0) -> Cost:
@@ -130,7 +146,8 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     # Views touch nothing, unless the SoC file says that its runtime copies them.
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
-    matrix_s = 2.0 * work.macs * padded / (peak * shares)
+    shallow = np.where(np.isin(work.cls, sorted(DEPTHWISE)) | (work.k <= 0.0), 1.0, 1.0 + family.depth_half / np.maximum(work.k, 1.0))
+    matrix_s = 2.0 * work.macs * padded * shallow / (peak * shares)
     vector_bytes = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
         vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
@@ -143,8 +160,11 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         resident = spill(np.full(1, float((weights * visible + states).sum()) / rates.onchip_bytes))[0]
         streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
-    overhead = rates.overhead_s * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
-    return Cost(pace * (matrix_s + vector_s), streamed + states + spilled, streamed, pace * overhead)
+    overhead = (rates.overhead_s + family.op_s) * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
+    none = np.zeros(len(streamed))
+    # A GPU's engines differ in their kernels; what an enqueue costs is the driver's.
+    own = 1.0 if rates.processor.kind == "gpu" else pace
+    return Cost(pace * (matrix_s + vector_s), streamed + states + spilled, streamed, own * overhead, none, none)
 
 
 def _streamed_share(family: Family, total: float) -> float:

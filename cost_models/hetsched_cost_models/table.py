@@ -12,11 +12,12 @@ from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue, R
 from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Csr, Graph
 from hetsched.socs import SoC
-from hetsched_cost_models import composites, control_flow, delegated
-from hetsched_cost_models.parameters import runtimes_of, support_table_name
+from hetsched_cost_models import certainty, composites, control_flow, delegated, streaming
+from hetsched_cost_models.parameters import Family, runtimes_of, support_table_name
 from hetsched_cost_models.precisions import Supported, check_precision, is_quantized_model, offer
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
 from hetsched_cost_models.support import SupportTable, support_table
+from hetsched_cost_models.tiles import tiles_of
 from hetsched_cost_models.transfers import transfers
 from hetsched_cost_models.work import Work, work_of
 
@@ -59,6 +60,7 @@ def build_table(
     names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
     moves = transfers(graph, names, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
     launch_s, sync_s = _launches(soc, places, runtime, integers), _syncs(soc, places.queues)
+    sure, risks = certainty.of(graph, soc, places.rates, choices.pairs, choices.ops, work)
     host_w = places.rates[places.host].one_core_w
     return CostTable(
         model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
@@ -70,8 +72,8 @@ def build_table(
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
-        refusals=choices.refusals, host_w=host_w, interval=soc.interval,
-        notes=(*_notes(graph, soc, work), *control_flow.notes(graph), *_delegated(graph, places, choices)),
+        refusals=choices.refusals, host_w=host_w, interval=sure,
+        notes=(*_notes(graph, soc, work), *risks, *control_flow.notes(graph), *_delegated(graph, places, choices)),
         **_price(graph, work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
     )  # fmt: skip
 
@@ -202,23 +204,41 @@ def _price(
     queue = np.array([q for q, _ in choices.pairs], np.int32)
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
     domain = np.array([domain_of[q, "f32" if places.queues[q].kind == "cpu" else p] for q, p in choices.pairs], np.int32)
-    columns = {k: np.zeros(len(owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes")}
+    columns = {k: np.zeros(len(owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes", "ahead_bytes", "free_s")}
     inside = control_flow.bodies(graph)
+    apart = {
+        q: composites.taken_apart(graph, places.rates[q].processor.fusions, work) if soc.id != "host" else composites.Apart(work)
+        for q in sorted({q for q, _ in choices.pairs})
+    }
     for q, p in sorted(set(choices.pairs)):
         rates = places.rates[q]
         storage, pace = _storage(places.queues[q].kind, p, quantized), rates.family.pace.get(runtime, 1.0)
-        parts = composites.taken_apart(graph, rates.processor.fusions, work) if soc.id != "host" else composites.Apart(work)
-        cost: Cost = parts.together(roofline(parts.work, rates, p, storage, pace))
+        parts = apart[q]
+        if rates.family.tiled:
+            tiles = tiles_of(graph, parts.work, parts.parts)
+            cost: Cost = parts.together(streaming.tiled_cost(parts.work, tiles, rates, p, storage, runtime))
+        else:
+            cost = parts.together(roofline(parts.work, rates, p, storage, pace))
         cost = control_flow.with_bodies(cost, inside, rates, p, storage, pace)
         rows = np.array([i for i, pair in enumerate(choices.pairs) if pair == (q, p)], np.int64)
         for name, column in columns.items():
             column[rows] = getattr(cost, name)[owner[rows]]
+    _stream(columns, owner, queue)
     delegated.add(columns, choices.delegates, _own(places, choices))
     bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[queue]
     power = np.array([r.active_w for r in places.rates])[queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
     energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
     return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}
+
+
+def _stream(columns: dict[str, FloatArray], owner: np.ndarray[Any, Any], queue: np.ndarray[Any, Any]) -> None:
+    """Spread the weights that a queue fetches ahead over the ops that it can run, in place."""
+    ahead, free = columns.pop("ahead_bytes"), columns.pop("free_s")
+    for q in np.unique(queue[ahead > 0.0]).tolist():
+        mine = np.flatnonzero(queue == q)
+        first = mine[np.unique(owner[mine], return_index=True)[1]]
+        columns["dram_bytes"][mine] = streaming.spread(columns["dram_bytes"], ahead, free, first)[mine]
 
 
 def _own(places: _Places, choices: _Choices) -> list[str]:
@@ -231,17 +251,26 @@ def _delegated(graph: Graph, places: _Places, choices: _Choices) -> tuple[str, .
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:
-    """[q] launch seconds: what a runtime's fixed cost leaves after the signal back to the host, else the SoC file's."""
+    """[q] launch seconds: what a runtime's fixed cost leaves after the signal back to the host, else the SoC file's or the user's."""
     out = []
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor
-        fixed = places.rates[q].family.fixed_s.get("qnn" if runtime == "default" else runtime)
+        family = places.rates[q].family
+        fixed = family.fixed_s.get("qnn" if runtime == "default" else runtime)
         link = soc.link(queue.kind, "cpu")
-        if fixed and link is not None and processor.kind != "cpu":
-            out.append(max(1e-5, fixed["w8a8" if integers else "float"] - link.sync_s.value))
+        if fixed and link is not None and processor.kind != "cpu" and processor.launch_s.was is None:
+            signal = link.sync_s.value if link.sync_s.was is None else link.sync_s.was
+            out.append(max(1e-5, fixed["w8a8" if integers else "float"] * _host_scale(soc, family) - signal))
         else:
             out.append(processor.launch_s.value)
     return np.array(out)
+
+
+def _host_scale(soc: SoC, family: Family) -> float:
+    """How much longer the host of ``soc`` takes over a graph than the one that its fixed costs were fitted on."""
+    reference = family.tiled.get("reference/host_hz")
+    fastest = max(c.top.hz for p in soc.processors if p.kind == "cpu" for c in p.clusters)
+    return reference / fastest if reference else 1.0
 
 
 def _syncs(soc: SoC, queues: tuple[Queue, ...]) -> FloatArray:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hetsched.app.calibrating_ranges import calibrate_ranges
+    from hetsched.app.comparing import compare
     from hetsched.app.explaining import diff, explain
+    from hetsched.app.importing import import_profile
     from hetsched.app.inputs import load, soc
+    from hetsched.app.judging import accuracy
     from hetsched.app.planning import Planned, plan
     from hetsched.app.reporting import report
     from hetsched.app.running import run
@@ -24,8 +27,14 @@ _HOMES = {
     "calibrate_ranges": "calibrating_ranges",
     "explain": "explaining",
     "diff": "explaining",
+    "import_profile": "importing",
+    "accuracy": "judging",
+    "compare": "comparing",
 }
-__all__ = ["Planned", "calibrate_ranges", "diff", "explain", "load", "plan", "report", "run", "simulate", "soc"]
+__all__ = [
+    "Planned", "accuracy", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan", "report", "run", "simulate",
+    "soc",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

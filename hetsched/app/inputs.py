@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from hetsched.passes import PassReport
 
 
+#: Figures of a SoC that are shown and that no prediction depends on.
+_SHOWN_ONLY = (
+    "memory.capacity_gb", "memory.capacity_bytes", "memory.system_cache_mb", "memory.system_cache_bytes", "memory.peak_bytes_s",
+)  # fmt: skip
+
+
 def load(model: str | Path, dims: Mapping[str, int] | None = None, report: list[PassReport] | None = None) -> Graph:
     """Load a model file as a clean operator DAG: dims bound, constants folded, operators fused.
 
@@ -63,16 +69,40 @@ def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str) -> CostTab
     return build_table(graph, chip, precision=precision, runtime=runtime, supported=supported, others=others_here())
 
 
-def soc(name: str | Path) -> SoC:
+def soc(name: str | Path | SoC, overrides: Mapping[str, str] | None = None) -> SoC:
     """A SoC by id (``snapdragon-8-gen-3``), by the path of a YAML file, or ``host``: this machine, measured.
 
+    Args:
+        name: which; a SoC is taken as it is.
+        overrides: what-if hardware: short name or dotted path of a field -> value (``{"npu.int8_tops": "100"}``).
+
     Raises:
-        SoCError: no SoC has the name, or its file is malformed.
+        SoCError: no SoC has the name, its file is malformed, or it has no such field.
     """
+    from hetsched.soc_files import load_soc, overridden
+
+    if isinstance(name, SoC):
+        return overridden(name, overrides or {})
     if str(name) == "host":
         from hetsched_cost_models.host import host_soc
 
-        return host_soc()
-    from hetsched.soc_files import load_soc
+        return overridden(host_soc(), overrides or {})
+    return load_soc(name, overrides=overrides)
 
-    return load_soc(name)
+
+def what_if_notes(chip: SoC) -> tuple[str, ...]:
+    """Notes of a plan for what-if hardware: what was set, and what of it changes nothing."""
+    from hetsched.soc_aliases import RATES
+    from hetsched_cost_models.roofline import PEAK_OF
+
+    if not chip.overrides:
+        return ()
+    fields = sorted(chip.overrides)
+    said = "what-if hardware: " + ", ".join(f"{k} = {chip.overrides[k]}" for k in fields)
+    idle = [k for k in fields if RATES.get(k.rpartition(".")[2], "f32") not in PEAK_OF.values()]
+    shown = [k for k in fields if k.removesuffix(".value") in _SHOWN_ONLY]
+    return (
+        said,
+        *(f"{k} has no effect: no precision that is planned computes at that rate" for k in idle),
+        *(f"{k} has no effect: no prediction depends on it" for k in shown),
+    )

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import hetsched
-from hetsched.app.inputs import cost_table, load, targeted
+from hetsched.anchors import Anchor
+from hetsched.app.inputs import cost_table, load, targeted, what_if_notes
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.static_ranges import STATIC, WITHOUT_RANGES, is_float_model, with_static_ranges
 from hetsched.costs import CostTable
-from hetsched.errors import OptionError
+from hetsched.errors import OptionError, SoCError
 from hetsched.files import check_destination, write_atomically
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
@@ -90,7 +91,13 @@ class Planned:
             "baselines": {b.solver: None if b.latency_s is None else b.latency_s * 1e3 for b in self.plan.baselines},
             "wall_s": self.wall_s,
             "plan_path": None if self.path is None else str(self.path),
-        }
+        } | self._corrections()
+
+    def _corrections(self) -> dict[str, Any]:
+        """Keys of the summary that only corrected plans have."""
+        anchors, measured = self.deployment.anchors, self.deployment.measured
+        out: dict[str, Any] = {"anchored_to": [a.model_dump(mode="json") for a in anchors]} if anchors else {}
+        return out if measured is None else out | {"measured": {"source": measured.source, "ops": len({o.op for o in measured.ops})}}
 
 
 def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Path | None = None) -> Deployment:
@@ -133,6 +140,10 @@ def plan(
     kv: str | None = None,
     experts: str | Path | Sequence[Sequence[float]] | None = None,
     sampling: str | None = None,
+    overrides: Mapping[str, str] | None = None,
+    anchors: Sequence[str | Path | Anchor] = (),
+    public_anchors: bool = True,
+    measured: str | Path | None = None,
 ) -> Planned:
     """Decide where each operator runs.
 
@@ -159,11 +170,16 @@ def plan(
         kv: precision of its key-value caches (``int8``, ``int8/int4``).
         experts: how often its experts are used: ``uniform``, a file or rows of probabilities.
         sampling: how it chooses tokens: greedy, top_k or top_p.
+        overrides: what-if hardware: field of the SoC -> value, ``{"npu.int8_tops": "100"}`` (``docs/soc_files.md``).
+        anchors: measured whole-model latencies that correct the prediction (``docs/measurements.md``).
+        public_anchors: without ``anchors``, look a known network up in the shipped table of public ones.
+        measured: a profile whose operators' times take the place of the model's.
 
     Raises:
         InputError: bad model, SoC or option.
         InfeasibleError: no placement satisfies the constraints.
     """
+    from hetsched.app.corrections import anchors_for, corrected, honest, read_measured
     from hetsched.app.language import asked_of, plan_language, rewritten
     from hetsched.partition import Problem, baselines, build_plan, solve
     from hetsched_cost_models import parameter_version
@@ -178,23 +194,29 @@ def plan(
             raise OptionError(f"the graph {model.name!r} is one phase: give the model file to plan a prompt and its answer")
         if ranges is not None:
             raise OptionError("a prompt and its answer are planned without --ranges: plan one phase with --dim tokens=N to use them")
+        if anchors or measured is not None:
+            raise OptionError("a prompt and its answer are planned without --anchor and --measured: plan one phase with --dim to use them")
         options: dict[str, Any] = {
+            "public_anchors": False,
             "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
             "memory_limit_bytes": memory_limit_bytes, "forced": forced, "forbidden": forbidden, "simulated": simulated,
             "progress": progress,
         }  # fmt: skip
-        chip = soc if isinstance(soc, SoC) else find_soc(soc)
+        chip = find_soc(soc, overrides)
         return plan_language(Path(model), chip, asked, dims or {}, lambda g: plan(g, chip, **options), memory_limit_bytes)
     say = progress or (lambda _: None)
     began = time.perf_counter()
     say("loading")
     passes: list[PassReport] = []
     graph = model if isinstance(model, Graph) else load(model, dims, passes)
-    chip = soc if isinstance(soc, SoC) else find_soc(soc)
+    chip, loaded = find_soc(soc, overrides), graph
     graph, used = with_static_ranges(targeted(graph, chip, passes), precision, ranges, passes)
     graph = rewritten(graph, asked)
     say("costing")
-    table = cost_table(graph, chip, precision, runtime)
+    plain = cost_table(graph, chip, precision, runtime)
+    anchored = anchors_for(loaded, chip, plain, precision, runtime, anchors, public=public_anchors)
+    timed = None if measured is None else read_measured(measured, graph, plain)
+    table = corrected(plain, anchored, timed)
     problem = Problem(
         table=table,
         objective=objective,
@@ -212,9 +234,9 @@ def plan(
 
     evaluate = (lambda s: contended(s.order, s.alternative)) if simulated and objective == "latency" else None
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
-    made = build_plan(graph, problem, solution, baselines=baselines(problem))
-    if precision == STATIC and is_float_model(graph):
-        made = made.model_copy(update={"notes": (*made.notes, WITHOUT_RANGES)})
+    made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), plain, table, anchored)
+    without_ranges = (WITHOUT_RANGES,) if precision == STATIC and is_float_model(graph) else ()
+    made = made.model_copy(update={"notes": _model_first((*made.notes, *without_ranges, *what_if_notes(chip)), chip)})
     if simulated:
         value = contended(*placement_of(made, table))  # a memory limit may have made it another placement
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})
@@ -227,10 +249,17 @@ def plan(
         parameters=parameter_version(),
         language=asked,
         ranges=None if used is None else RangesRef(path=used.path.name, sha256=used.sha256),
+        anchors=anchored,
+        measured=timed,
         entries=(Entry(plan=made),),
     )
     wall_s = time.perf_counter() - began
     return Planned(deployment, graph, chip, table, wall_s, passes=tuple(passes), ranges_path=None if used is None else used.path)
+
+
+def _model_first(notes: Sequence[str], chip: SoC) -> tuple[str, ...]:
+    """The notes with those that every plan for the SoC has last."""
+    return tuple(sorted(dict.fromkeys(notes), key=lambda n: n in chip.notes))
 
 
 def soc_ref(chip: SoC) -> SoCRef:
@@ -238,8 +267,12 @@ def soc_ref(chip: SoC) -> SoCRef:
     from hetsched.soc_files import list_socs, load_soc, soc_sha256
 
     digest = soc_sha256(chip)
-    shipped = chip.id in list_socs() and soc_sha256(load_soc(chip.id)) == digest
-    return SoCRef(id=chip.id, sha256=digest, spec=None if shipped else chip.model_dump(mode="json"))
+    overrides = dict(chip.overrides)
+    try:
+        shipped = chip.id in list_socs() and soc_sha256(load_soc(chip.id, overrides=overrides)) == digest
+    except SoCError:  # overrides of fields that only the user's own file has
+        shipped = False
+    return SoCRef(id=chip.id, sha256=digest, overrides=overrides, spec=None if shipped else chip.model_dump(mode="json"))
 
 
 def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:

@@ -13,7 +13,8 @@ from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
-from hetsched.files import check_destination
+from hetsched.files import check_destination, write_atomically
+from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
@@ -47,6 +48,24 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
     if len(plans) > 1:
         parts.insert(0, ComparisonItem(plans))
     render(parts, target)
+    return target
+
+
+def draw_soc(soc: SoC, path: str | Path) -> Path:
+    """Draw one SoC as a self-contained HTML page: block diagram, thermal network, every figure with its source.
+
+    Args:
+        soc: from :func:`hetsched.soc`.
+        path: the file to write.
+
+    Raises:
+        OptionError: ``path`` cannot be written.
+    """
+    from hetsched.reports.soc_page import soc_html
+
+    target = Path(path)
+    check_destination(target, ())
+    write_atomically(target, soc_html(soc).encode())
     return target
 
 
@@ -102,5 +121,7 @@ def _from_file(path: Path) -> list[ReportItem]:
         return _plan_items(read_plan(path))
     from hetsched.trace import files
 
+    if path.stat().st_size and not files.is_trace(path):
+        raise OptionError(f"{path} is neither a plan nor a trace: name what 'hetsched plan', 'simulate' or 'run' wrote")
     trace = files.read(path)
     return [TraceItem(trace, f"{trace.origin}: {path.stem}")]

@@ -16,6 +16,7 @@ from hetsched.app.sessions import open_session
 from hetsched.app.static_ranges import STATIC, is_float_model
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.ranges import TensorRange, read_ranges
 from hetsched.socs import SoC
 from hetsched.trace import Trace
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from hetsched.runtime import CheckReport, RunResult
 
 MAX_INPUT_BYTES = 4 << 30
+#: Inputs that reach further beyond their calibrated range than this share of its width are worth a word.
+FAR = 0.25
+_WITHIN = ", within the calibrated ranges"
 _HEADER_BYTES = 1 << 16
 
 
@@ -35,6 +39,7 @@ class Ran:
     check: CheckReport | None = field(default=None, repr=False)
     inputs: str = "seeded noise"
     delegate: str = "as planned"
+    notes: tuple[str, ...] = ()
 
     @property
     def trace(self) -> Trace:
@@ -61,6 +66,8 @@ class Ran:
             "outputs": {k: list(v.shape) for k, v in sorted(self.outputs.items())},
             "check": None if self.check is None else self.check.summary(),
         }
+        if self.notes:
+            out["notes"] = list(self.notes)
         return out
 
 
@@ -76,6 +83,9 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
         raise OptionError(f"the input file {path} is larger than 4 GiB")
     try:
         sizes = _array_bytes(path)
+        unknown = next((n for n in sizes if n not in graph.inputs), None)
+        if unknown is not None:
+            raise OptionError(f"{path} has an array {unknown!r}, which the model does not read: its inputs are {', '.join(graph.inputs)}")
         for name in graph.inputs:
             if sizes.get(name, 0) > graph.tensors[name].nbytes + _HEADER_BYTES:
                 raise OptionError(f"{path}: {name!r} has {sizes[name]} bytes, the plan needs {graph.tensors[name].nbytes}")
@@ -133,6 +143,7 @@ def run(
     from hetsched.runtime import check as check_against_reference
     from hetsched.runtime import compile as compile_plan
     from hetsched.runtime import make_inputs
+    from hetsched.runtime.inputs import validate_feeds
 
     if not 1 <= repeat <= 1_000_000:
         raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
@@ -146,12 +157,14 @@ def run(
         )
     if delegate != "null":
         _refuse_without_ranges(planned)
+    calibrated = {} if delegate == "null" else _calibrated(planned)
     if inputs is None:
-        feeds, described = make_inputs(planned.graph, seed), f"seeded noise (seed {seed})"
+        feeds, described = make_inputs(planned.graph, seed, calibrated), f"seeded noise (seed {seed}{_WITHIN if calibrated else ''})"
     elif isinstance(inputs, (str, Path)):
         feeds, described = read_inputs(Path(inputs), planned.graph), Path(inputs).name
     else:
-        feeds, described = dict(inputs), "given arrays"
+        feeds, described = validate_feeds(planned.graph, inputs), "given arrays"
+    notes = [] if inputs is None else _beyond(calibrated, feeds)
     with compile_plan(planned.graph, planned.plan, soc=planned.soc.id, delegate=delegate) as executable:
         report = None
         if check:
@@ -160,7 +173,31 @@ def run(
         executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
-    return Ran(planned, result, report, described, delegate or "as planned")
+    return Ran(planned, result, report, described, delegate or "as planned", tuple(notes))
+
+
+def _calibrated(planned: Planned) -> dict[str, tuple[float, float]]:
+    """Smallest and largest value of each input that the plan's ranges file has."""
+    if planned.ranges_path is None:
+        return {}
+    ranges = read_ranges(planned.ranges_path).ranges
+    found = {name: ranges[name] for name in planned.graph.inputs if name in ranges}
+    return {name: (r.min, r.max) for name, r in found.items() if isinstance(r, TensorRange)}
+
+
+def _beyond(calibrated: Mapping[str, tuple[float, float]], feeds: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+    """A sentence for each input that reaches beyond its calibrated range by more than :data:`FAR` of its width."""
+    out = []
+    for name, (low, high) in calibrated.items():
+        if not feeds[name].size:
+            continue
+        least, most = float(feeds[name].min()), float(feeds[name].max())
+        if max(low - least, most - high) > FAR * (high - low):
+            out.append(
+                f"the input {name!r} reaches from {least:.3g} to {most:.3g}, far beyond its calibrated {low:.3g} to {high:.3g}: what is"
+                " outside is clipped; calibrate with such inputs, or scale them as the calibration samples were"
+            )
+    return out
 
 
 def _refuse_without_ranges(planned: Planned) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import hetsched
+from hetsched.app.corrections import corrected
 from hetsched.app.inputs import cost_table, load, targeted
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.language import joined, rewritten
@@ -77,7 +78,7 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     except OptionError as e:
         raise PlanError(f"the plan {path} does not fit its model: {e}") from e
     check_graph(entry.plan, graph)
-    table = cost_table(graph, chip, deployment.precision, deployment.runtime)
+    table = corrected(cost_table(graph, chip, deployment.precision, deployment.runtime), deployment.anchors, deployment.measured)
     return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)
 
 
@@ -123,7 +124,7 @@ def _soc_of(deployment: Deployment, path: Path) -> SoC:
         except ValidationError as e:
             raise PlanError(f"the SoC inside {path} is malformed: {e.errors()[0]['msg']}; make the plan again") from e
     else:
-        chip = find_soc(ref.id)
+        chip = find_soc(ref.id, ref.overrides)
     if soc_sha256(chip) != ref.sha256:
         raise PlanError(f"the SoC file of {ref.id} has changed since {path} was made: make the plan again with 'hetsched plan'")
     return chip

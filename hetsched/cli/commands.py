@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from hetsched.cli import measurement_commands
+from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
+
 app = typer.Typer(
     name="hetsched",
     help="Where should each operator of a model run on that phone chip, how fast, how hot, and does it hold when it really runs?",
@@ -20,6 +23,12 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
 Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (see 'hetsched socs'), a YAML file, or 'host'.")]
 Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
+WhatIf = Annotated[
+    list[str],
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="What-if hardware: npu.int8_tops=100, memory.bandwidth_gbps=120, any field. Repeatable."
+    ),
+]
 Precision = Annotated[
     str,
     typer.Option(
@@ -74,6 +83,10 @@ def plan(
     generate: Annotated[int | None, typer.Option(metavar="N", help="... and the N tokens of its answer.")] = None,
     kv: Annotated[str | None, typer.Option(metavar="K/V", help="Key-value caches: fp16 | int8 | fp8, values also int4[:GROUP].")] = None,
     experts: Annotated[str | None, typer.Option(metavar="FILE", help="How often experts are used: uniform, or a file.")] = None,
+    what_if: WhatIf = [],  # noqa: B006
+    anchor: Anchors = [],  # noqa: B006
+    no_anchor: NoAnchor = False,
+    measured: Measured = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show what the passes made of the model.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +96,8 @@ def plan(
     results = planning.plan_all(
         models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
         ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
-        forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts,
+        forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
+        anchors=anchor, public_anchors=not no_anchor, measured=measured,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
@@ -104,6 +118,7 @@ def simulate(
     period: Annotated[str | None, typer.Option(help="An inference arrives every so often (33ms). Default: back to back.")] = None,
     precision: Precision = "auto",
     dim: Dim = [],  # noqa: B006
+    what_if: WhatIf = [],  # noqa: B006
     trace: Trace = None,
     as_json: Json = False,
 ) -> None:
@@ -113,6 +128,7 @@ def simulate(
     result = simulating.simulate_one(
         target, soc=soc, duration_s=options.seconds(duration, "--duration"), ambient_c=ambient, policy=policy,
         period_s=options.seconds(period, "--period"), precision=precision, dim=dim, trace=trace, quiet=as_json,
+        what_if=what_if,
     )  # fmt: skip
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
@@ -246,23 +262,16 @@ def calibrate_ranges(
 @app.command()
 def socs(
     ids: Annotated[list[str], typer.Argument(metavar="[ID...]")] = [],  # noqa: B006
+    diff: Annotated[bool, typer.Option("--diff", help="The figures in which two SoCs differ.")] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Every figure with its source instead of a drawing.")] = False,
+    what_if: WhatIf = [],  # noqa: B006
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Draw one SoC as a page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the SoCs, or show some in detail with the source of every figure."""
-    from hetsched.cli import machine, show
+    """List the SoCs, draw some, or compare two; estimates are marked."""
+    from hetsched.cli import listing
 
-    if ids:
-        found = machine.soc_details(ids)
-        if as_json:
-            show.json(found)
-        else:
-            show.soc_details(found)
-        return
-    rows = machine.soc_rows()
-    if as_json:
-        show.json(rows)
-    else:
-        show.rows("SoCs", rows)
+    listing.socs(ids, diff=diff, figures=figures, what_if=what_if, output=output, as_json=as_json)
 
 
 @app.command()
@@ -275,3 +284,6 @@ def delegates(as_json: Json = False) -> None:
         show.json(rows)
     else:
         show.rows("delegates", rows)
+
+
+measurement_commands.register(app)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hetsched.cli.progress import progress
+from hetsched.socs import SoC
 
 
 def calibrate(quiet: bool) -> dict[str, Any]:
@@ -18,30 +18,33 @@ def calibrate(quiet: bool) -> dict[str, Any]:
 
 
 def soc_rows() -> list[dict[str, Any]]:
-    """One row a SoC file."""
+    """One row a SoC file, and one for this machine."""
     from hetsched.soc_files import list_socs, load_soc
 
-    rows = []
-    for name in list_socs():
-        soc = load_soc(name)
-        rows.append(
-            {
-                "id": soc.id,
-                "name": soc.name,
-                "cpu": next(p.model for p in soc.processors if p.kind == "cpu"),
-                "gpu": next((p.model for p in soc.processors if p.kind == "gpu"), ""),
-                "npu": next((p.model for p in soc.processors if p.kind == "npu"), ""),
-                "memory_gb_s": round(float(soc.memory.peak_bytes_s) / 1e9, 1),
-            }
-        )
-    return [*rows, {"id": "host", "name": "this machine, measured", "cpu": "", "gpu": "", "npu": "", "memory_gb_s": None}]
+    rows = [_soc_row(load_soc(name)) for name in list_socs()]
+    host = dict.fromkeys(rows[0]) if rows else {}
+    return [*rows, host | {"id": "host", "name": "this machine, measured", "vendor": "", "cpu": "", "gpu": "", "npu": ""}]
 
 
-def soc_details(ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Everything about some SoCs, sources included."""
-    from hetsched.app.inputs import soc
+def _soc_row(soc: SoC) -> dict[str, Any]:
+    """The stable keys of ``socs --json``."""
+    from hetsched.soc_figures import estimated_share, peak
 
-    return [soc(i).model_dump(mode="json") for i in ids]
+    by_kind = {p.kind: p for p in reversed(soc.processors)}
+    npu = by_kind.get("npu")
+    rates = {p: None if npu is None else peak(npu, p) for p in ("f16", "i8")}
+    tops = {p: None if rate is None else round(rate.value / 1e12, 2) for p, rate in rates.items()}
+    return {
+        "id": soc.id,
+        "name": soc.name,
+        "vendor": soc.vendor,
+        **{kind: by_kind[kind].model if kind in by_kind else "" for kind in ("cpu", "gpu", "npu")},
+        "npu_float_tops": tops["f16"],
+        "npu_int8_tops": tops["i8"],
+        "memory_gb_s": round(float(soc.memory.peak_bytes_s) / 1e9, 1),
+        "memory_reachable_gb_s": round(float(soc.memory.reachable_bytes_s) / 1e9, 1),
+        "estimated_share": round(estimated_share(soc), 3),
+    }
 
 
 def delegate_rows() -> list[dict[str, Any]]:

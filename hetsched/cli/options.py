@@ -46,6 +46,18 @@ def pairs(items: Sequence[str], option: str) -> dict[str, str]:
     return out
 
 
+def settings(items: Sequence[str]) -> dict[str, str]:
+    """``--set FIELD=VALUE`` items; the first ``=`` separates, since no field holds one."""
+    out: dict[str, str] = {}
+    for item in items:
+        field, eq, value = (part.strip() for part in item.partition("="))
+        if not eq or not field or not value:
+            raise OptionError(f"--set {item!r} is not of the form FIELD=VALUE, such as npu.int8_tops=100")
+        if out.setdefault(field, value) != value:
+            raise OptionError(f"--set gives {field!r} twice: {out[field]} and {value}")
+    return out
+
+
 def dims(items: Sequence[str]) -> dict[str, int]:
     """``--dim NAME=N`` items."""
     out: dict[str, int] = {}

@@ -34,14 +34,18 @@ def plan_all(
     generate: int | None,
     kv: str | None,
     experts: str | None,
+    what_if: Sequence[str] = (),
+    anchors: Sequence[str] = (),
+    public_anchors: bool = True,
+    measured: Path | None = None,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
-    limit = options.seconds(time_limit, "--time-limit")
+    limit, overrides = options.seconds(time_limit, "--time-limit"), options.settings(what_if)
     targets = destinations(models, output)
     for target in targets:
         if target is not None:
-            check_destination(target, (*models, soc, ranges, experts, solver.partition(":")[2]))
+            check_destination(target, (*models, soc, ranges, experts, measured, *anchors, solver.partition(":")[2]))
     results = []
     for model, target in zip(models, targets, strict=True):
         with progress(model.name, quiet) as bar:
@@ -49,6 +53,7 @@ def plan_all(
                 model, soc, objective=objective, precision=precision, ranges=ranges, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
+                overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,
             )  # fmt: skip
         if target is not None:
             planned.save(target)

@@ -158,6 +158,8 @@ def ran(result: Ran, trace: Path | None) -> None:
             if c.is_output:
                 d = c.difference
                 line(f"    output {c.tensor}: cosine {d.cosine:.6f}, SNR {d.snr_db:.1f} dB, max error {d.max_abs:.3g}")
+    for note in result.notes:
+        line(f"note: {note}")
     if trace is not None:
         line(f"trace: {trace}")
 
@@ -190,31 +192,6 @@ def difference(found: PlanDiff) -> None:
 def measurement(measured: Mapping[str, Any]) -> None:
     """A host measurement as name, value."""
     table("this machine", ["figure", "value"], [[k, _plain(v)] for k, v in measured.items()])
-
-
-def soc_details(socs: Sequence[Mapping[str, Any]]) -> None:
-    """Every figure of some SoCs with its origin."""
-    for soc in socs:
-        found = [[path, _value(fig["value"]), fig["source"] or f"estimated: {fig['estimated']}"] for path, fig in _figures(soc, "")]
-        table(str(soc["name"]), ["figure", "value", "where from"], found, numeric=(1,))
-
-
-def _figures(node: Any, path: str) -> list[tuple[str, Mapping[str, Any]]]:
-    if isinstance(node, Mapping):
-        if set(node) == {"value", "source", "estimated"}:
-            return [(path, node)]
-        return [f for k, v in node.items() for f in _figures(v, f"{path}.{k}" if path else str(k))]
-    if isinstance(node, (list, tuple)):
-        named = [v.get("name", i) if isinstance(v, Mapping) else i for i, v in enumerate(node)]
-        return [f for n, v in zip(named, node, strict=True) for f in _figures(v, f"{path}.{n}")]
-    return []
-
-
-def _value(value: Any) -> str:
-    """A figure's number, or a processor's fusions."""
-    if not isinstance(value, (list, tuple)):
-        return f"{value:g}"
-    return ", ".join(e if isinstance(e, str) else " ".join(f"{k} ({', '.join(v)})" for k, v in e.items()) for e in value)
 
 
 def _plain(value: Any) -> str:

@@ -25,13 +25,14 @@ def simulate_one(
     dim: Sequence[str],
     trace: Path | None,
     quiet: bool,
+    what_if: Sequence[str] = (),
 ) -> Simulated | SimulatedLanguage:
     """Simulate a plan file, or plan a model first."""
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
         result = simulate(
             target, soc, duration_s=duration_s, ambient_c=ambient_c, policy=policy, period_s=period_s, progress=bar.share,
-            **plan_options(target, precision, dim),
+            **plan_options(target, precision, dim, what_if=what_if),
         )  # fmt: skip
     traces.write(result.trace, trace)
     return result
@@ -47,12 +48,14 @@ def show_simulation(result: Simulated | SimulatedLanguage, trace: Path | None) -
         show.simulation(result, trace)
 
 
-def plan_options(target: Path, precision: str, dim: Sequence[str], ranges: Path | None = None) -> dict[str, Any]:
+def plan_options(
+    target: Path, precision: str, dim: Sequence[str], ranges: Path | None = None, what_if: Sequence[str] = ()
+) -> dict[str, Any]:
     """Options that only a model (not a plan file) takes."""
     from hetsched.errors import OptionError
 
     if is_plan_file(target):
-        if dim or precision != "auto" or ranges is not None:
-            raise OptionError(f"{target} is already a plan: --dim, --precision and --ranges belong to 'hetsched plan'")
+        if dim or what_if or precision != "auto" or ranges is not None:
+            raise OptionError(f"{target} is already a plan: --dim, --precision, --ranges and --set belong to 'hetsched plan'")
         return {}
-    return {"dims": options.dims(dim), "precision": precision, "ranges": ranges}
+    return {"dims": options.dims(dim), "precision": precision, "ranges": ranges, "overrides": options.settings(what_if)}

@@ -32,7 +32,10 @@ class SingleQueue:
         name = table.queues[queue].name
         for op in range(c.n):
             if all(c.queue[a] != queue for a in c.alts[op]):
-                why = next((r.reason for r in table.refusals[op] if r.queue == queue), "the constraints forbid it")
+                # The last refusal is of the last precision that was tried (float, where the integers were refused first).
+                said = [r.reason for r in table.refusals[op] if r.queue == queue]
+                offered = any(table.alt_queue[a] == queue for a in range(table.alt_start[op], table.alt_start[op + 1]))
+                why = "the constraints forbid it" if offered or not said else said[-1]
                 raise InfeasibleError(f"{table.op_names[op]} cannot run on {name}: {why}")
         alternative = best_on_queue(problem, c, [queue] * c.n)
         return settle(problem, c, f"single:{self.queue}", [(file_order(c), alternative)])

@@ -27,15 +27,19 @@ from hetsched.reports.units import digits, quantity
 
 def html(items: Sequence[ReportItem]) -> str:
     """The page as text."""
+    return rendered("report.html.jinja", page(items))
+
+
+def rendered(template: str, context: Mapping[str, Any]) -> str:
+    """A template of this package with the style, the script and its hash filled in."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {"seconds": lambda v: quantity(v, "s"), "digits": digits}
     script, style = _asset("report.js"), _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    context = page(items)
     assets = {"script": Markup(script), "style": Markup(style), "script_hash": digest}  # noqa: S704 - package files
-    return environment.get_template("report.html.jinja").render(**assets, **context)
+    return environment.get_template(template).render(**assets, **context)
 
 
 @cache

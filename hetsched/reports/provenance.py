@@ -23,7 +23,10 @@ class Estimate:
 def facts(item: PlanItem) -> list[tuple[str, str]]:
     """``(what, value)`` pairs that identify the inputs of a deployment."""
     d = item.deployment
+    corrected = [("anchored to", a.describe() + (f"; {a.source}" if a.source else "")) for a in d.anchors]
+    corrected += [] if d.measured is None else [("measured", d.measured.describe())]
     return [
+        *corrected,
         ("model", d.model.path),
         ("model SHA-256", d.model.sha256 or "unknown"),
         ("dims", ", ".join(f"{k} = {v}" for k, v in sorted(d.model.dims.items())) or "as in the file"),

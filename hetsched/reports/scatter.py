@@ -51,8 +51,8 @@ def furthest(pairs: Sequence[Pair], count: int = 8) -> list[Pair]:
     return sorted(pairs, key=lambda p: (-abs(p.seconds - p.predicted_s), p.op))[:count]
 
 
-def scatter(pairs: Sequence[Pair], colours: Mapping[str, str], verb: str) -> Markup | None:
-    """A log-log scatter with the diagonal and the factor-of-two band; None without positive pairs."""
+def scatter(pairs: Sequence[Pair], colours: Mapping[str, str], verb: str, what: str = "ops") -> Markup | None:
+    """A log-log scatter of ``what`` with the diagonal and the factor-of-two band; None without positive pairs."""
     shown = [p for p in pairs if p.predicted_s > 0 and p.seconds > 0]
     if not shown:
         return None
@@ -80,5 +80,5 @@ def scatter(pairs: Sequence[Pair], colours: Mapping[str, str], verb: str) -> Mar
         x, y = at(math.log10(p.predicted_s)), SIZE * (1 - at(math.log10(p.seconds)))
         tip = f"{p.op}\n{p.type} on {p.queue}\npredicted {quantity(p.predicted_s, 's')}, {verb} {quantity(p.seconds, 's')}"
         parts.append(el("circle", class_=f"p {colours.get(p.queue, 'c-other0')}", cx=percent(x), cy=y, r=4, data_t=tip))
-    label = f"{verb} over predicted seconds of {len(shown)} ops, logarithmic"
+    label = f"{verb} over predicted seconds of {len(shown)} {what}, logarithmic"
     return el("svg", *parts, class_="scatter", width="100%", height=SIZE + 18, role="img", aria_label=label)

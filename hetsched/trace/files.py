@@ -79,6 +79,13 @@ def read(path: Path) -> Trace:
     return trace
 
 
+def is_trace(path: Path) -> bool:
+    """Whether a file begins like a trace: a Parquet file, or a Perfetto one, whose first field is a packet."""
+    with path.open("rb") as f:
+        head = f.read(4)
+    return head == b"PAR1" or head[:1] == b"\x0a"
+
+
 def _fault(trace: Trace) -> str:
     """What is wrong with a trace whose file could be parsed; readers and reports rely on all of this."""
     texts = [trace.model, trace.soc, *trace.queues, *trace.notes, *(t for s in trace.spans for t in (s.queue, s.kind, s.name))]

@@ -50,8 +50,3 @@ def broadcast_strides(shape: Sequence[int], target: Sequence[int]) -> list[int]:
     for axis, size in enumerate(shape):
         out.append(0 if size == 1 and target[missing + axis] != 1 else math.prod(shape[axis + 1 :]) if size != 1 else 0)
     return out
-
-
-def contiguous_strides(shape: Sequence[int]) -> list[int]:
-    """Element strides of a contiguous array."""
-    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]

@@ -150,3 +150,25 @@ def test_mobilenet_is_as_good_as_onnx_runtimes_own(real_model: Any, tmp_path: Pa
             ours.append(10 * np.log10((want**2).sum() / ((got - want) ** 2).sum()))
             theirs.append(10 * np.log10((want**2).sum() / ((other - want) ** 2).sum()))
     assert np.mean(ours) > np.mean(theirs) - 1.0
+
+
+def test_noise_is_within_the_calibrated_ranges_and_far_inputs_are_reported(two_branch: Path, tmp_path: Path) -> None:
+    hetsched.calibrate_ranges(two_branch, {"x": 40 + X}, dims=DIMS)
+    ran = hetsched.run(two_branch, precision="w8a8", dims=DIMS, check=True, repeat=1)
+    assert ran.inputs == "seeded noise (seed 0, within the calibrated ranges)" and not ran.notes
+    assert ran.check is not None and ran.check.passed, ran.check.sentence()
+    far = hetsched.run(two_branch, precision="w8a8", dims=DIMS, inputs={"x": X[0] - 40}, repeat=1)
+    assert len(far.notes) == 1 and "'x' reaches from" in far.notes[0] and far.summary()["notes"] == list(far.notes)
+
+
+def test_inputs_that_the_model_has_not_are_refused_before_kernels_are_compiled(
+    two_branch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import hetsched.runtime
+
+    planned = hetsched.plan(two_branch, dims=DIMS)
+    monkeypatch.setattr(hetsched.runtime, "compile", lambda *_, **__: pytest.fail("kernels were compiled"))
+    np.savez(tmp_path / "x.npz", x=X[0], z=X[0])
+    for inputs in (tmp_path / "x.npz", {"x": X[0], "z": X[0]}):
+        with pytest.raises(OptionError, match=r"'z'.*its inputs are x"):
+            hetsched.run(planned, inputs=inputs)

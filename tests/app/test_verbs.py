@@ -180,3 +180,11 @@ def test_nobody_prints_a_whole_plan(planned: hetsched.Planned) -> None:
     assert len(repr(planned)) < 200
     assert len(repr(hetsched.simulate(planned))) < 400
     assert len(repr(hetsched.run(planned, delegate="null", repeat=1))) < 400
+
+
+def test_notes_on_the_model_are_before_those_that_every_plan_for_the_soc_has(two_branch: Path) -> None:
+    from hetsched.app.static_ranges import WITHOUT_RANGES
+
+    planned = hetsched.plan(two_branch, "snapdragon-8-gen-3", precision="w8a8", dims={"width": 16}, overrides={"npu.int8_tops": "50"})
+    general = [n in planned.soc.notes for n in planned.plan.notes]
+    assert WITHOUT_RANGES in planned.plan.notes and any(general) and general == sorted(general)

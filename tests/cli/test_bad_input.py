@@ -201,6 +201,28 @@ def report_of_garbage(folder: Path) -> list[object]:
     return ["report", "trace.parquet", "-o", "report.html"]
 
 
+def report_of_inputs(folder: Path) -> list[object]:
+    np.savez(folder / "x.npz", x=np.zeros(3))
+    return ["report", "x.npz", "-o", "report.html"]
+
+
+def unknown_inputs(folder: Path) -> list[object]:
+    np.savez(folder / "x.npz", x=np.zeros((1, 3), np.float32), extra=np.zeros(2))
+    return ["run", good(folder), "--input", "x.npz"]
+
+
+def wide_window(folder: Path) -> list[object]:
+    kernel = numpy_helper.from_array(np.ones((1, 1, 256), np.float32), "w")
+    model = relu_model([1, 1, "length"], [helper.make_node("Conv", ["x", "w"], ["y"], "conv")])
+    model.graph.initializer.append(kernel)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    return ["plan", "m.onnx", *SOC, "--dim", "length=69"]
+
+
+def few_bits_for_keys(folder: Path) -> list[object]:
+    return ["plan", good(folder), *SOC, "--kv", "int4"]
+
+
 def onto_the_model(folder: Path) -> list[object]:
     return ["plan", good(folder), *SOC, "-o", "good.onnx"]
 
@@ -276,7 +298,8 @@ def model_of_no_text(folder: Path) -> list[object]:
 
 
 KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
-    (truncated, "m.onnx"), (empty, "m.onnx"), (garbage, "m.onnx"), (absent, "nowhere.onnx"), (a_folder, ""), (cyclic, "cycle"),
+    (truncated, "m.onnx"), (empty, "m.onnx"), (garbage, "m.onnx"), (absent, "nowhere.onnx"), (a_folder, "a folder without config.json"),
+    (cyclic, "cycle"),
     (missing_dims, "--dim"), (unknown_dim, "nope"), (huge, "x"),
     (branch_of_nothing, "gone"), (endless_loop, "spin"), (escaping_weights, "etc/passwd"),
     (unknown_soc, "snapdragon-9000"), (malformed_soc, "soc.yaml"), (hostile_soc, "soc.yaml"), (unknown_solver, "magic"),
@@ -288,7 +311,8 @@ KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (onto_the_report, "p.json"), (swollen_inputs, "x.npz"), (no_arguments, "MODEL"), (unknown_option, "--quickly"),
     (not_a_number, "--ambient"), (endless_limit, "--time-limit"), (endless_memory, "--memory-limit"), (empty_soc, "''"),
     (empty_delegate, "''"), (negative_seed, "-1"), (two_lines, r"a\nb\x1b[31m.onnx"), (long_name, "File name too long"),
-    (model_of_no_text, "UTF-8"),
+    (model_of_no_text, "UTF-8"), (report_of_inputs, "neither a plan nor a trace"), (unknown_inputs, "'extra'"),
+    (wide_window, "length=69"), (few_bits_for_keys, "use int8/int4"),
 ]  # fmt: skip
 
 

@@ -165,7 +165,7 @@ KINDS: list[tuple[str, Callable[[Path], list[str]], str]] = [
     ("a_directory", a_directory, "no ranges file r"),
     ("no_ranges_file", lambda folder: ["plan", net(folder), *W8A8, *PHONE, "--ranges", "nowhere.json"], "nowhere.json"),
     ("ranges_for_float", lambda folder: ["plan", net(folder), *PHONE, "--ranges", "nowhere.json"], "--precision auto"),
-    ("of_a_plan", of_a_plan, "--ranges belong to 'hetsched plan'"),
+    ("of_a_plan", of_a_plan, "--ranges and --set belong to 'hetsched plan'"),
     ("onto_the_ranges", onto_the_ranges, "net.onnx.ranges.json"),
     ("lost", lost, "net.onnx.ranges.json"),
     ("without_ranges", without_ranges, "--precision w8a8-dynamic"),

@@ -33,9 +33,9 @@ def refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
     assert sentence in done.stderr
 
 
-@pytest.mark.parametrize(("dtype", "sentence"), [("float32", "(RMSNorm) of "), ("bfloat16", "no kernel yet for weights stored as bf16")])
-def test_running_a_decoder_names_the_node_and_what_is_missing(tmp_path: Path, dtype: str, sentence: str) -> None:
-    refused(hetsched("run", folder(tmp_path, dtype), cwd=tmp_path), sentence)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_running_a_decoder_names_the_node_and_what_is_missing(tmp_path: Path, dtype: str) -> None:
+    refused(hetsched("run", folder(tmp_path, dtype), cwd=tmp_path), "(RMSNorm) of ")
 
 
 def test_planning_a_decoder_needs_no_generic_costs(tmp_path: Path) -> None:

@@ -93,6 +93,16 @@ def test_quantization_in_a_body_is_no_part(save: Callable[..., Path]) -> None:
     assert apart.work.quant_elems.sum() == 16
 
 
+def test_an_operator_that_the_file_defines_by_others_is_one_part(save: Callable[..., Path]) -> None:
+    """ONNX's GroupNormalization has a body of many operators, which no pass has fused: compilers see one."""
+    text = "g (float[2,4,3,3] x) => (float[a,b,c,d] y) <float[4] g = {1,2,3,4}, float[4] b = {0,1,0.5,1}>"
+    graph = standard(load(save(f"{text} {{ y = GroupNormalization<num_groups = 2>(x, g, b) }}", opset=21)))
+    (op,) = graph.ops
+    assert op.type == "GroupNormalization" and len(op.body) > 5 and not op.is_fusion
+    whole = work_of(graph)
+    assert taken_apart(graph, NONE, whole).work is whole and undo(graph, ("GroupNormalization",)).ops == graph.ops
+
+
 def test_the_table_charges_only_where_it_is_not_fused() -> None:
     """On the phone's CPU residual and norm are one kernel, on its NPU they are two."""
     chip = load_soc("snapdragon-8-gen-3")

@@ -14,7 +14,7 @@ from hetsched.segments import schedule
 from hetsched.soc_files import list_socs, load_soc
 from hetsched.socs import SoC
 from hetsched_cost_models import build_table, parameter_version, table_at
-from hetsched_cost_models.parameters import runtimes_of
+from hetsched_cost_models.parameters import family_of, runtimes_of
 
 CONV = {"x": (1, 16, 8, 8), "w": (16, 16, 1, 1), "a": (1, 16, 8, 8), "y": (1, 16, 8, 8)}
 
@@ -125,9 +125,14 @@ def test_runtime_sets_the_fixed_cost_of_the_npu(float_graph: Graph) -> None:
         t = build_table(float_graph, soc, runtime=runtime)
         q = [x.name for x in t.queues].index("npu")
         total[runtime] = t.launch_s[q] + t.sync_s[q, t.host]
-    assert total["qnn"] == pytest.approx(2.3e-4)
-    assert total["litert"] == pytest.approx(2.9e-4)
-    assert total["ort"] == pytest.approx(0.8e-4)
+    fixed = family_of(soc.by_name["npu"]).fixed_s
+    assert total == {runtime: pytest.approx(fixed[runtime]["float"]) for runtime in total}
+    assert total["ort"] < total["qnn"] < total["litert"]
+    slower = load_soc("qcs9075")  # its host submits at 2.36 GHz instead of 3.30
+    t = build_table(float_graph, slower, runtime="qnn")
+    q = t.queue_index("npu")
+    hosts = [max(c.top.hz for c in s.by_name["cpu"].clusters) for s in (soc, slower)]
+    assert t.launch_s[q] + t.sync_s[q, t.host] == pytest.approx(fixed["qnn"]["float"] * hosts[0] / hosts[1], rel=1e-3)
 
 
 def test_energy_is_additive_over_a_serial_schedule(float_graph: Graph, soc: SoC) -> None:

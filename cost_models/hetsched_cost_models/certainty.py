@@ -1,0 +1,93 @@
+"""The 80 % interval of a prediction, and operators that the fitted parameters never saw.
+
+Calibrated half-widths exist for a fitted family (``make fit``); they apply where its processor can run nearly all of the
+graph's arithmetic. Elsewhere the SoC file's interval holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from hetsched.graph import Graph, Op
+from hetsched.socs import SoC
+from hetsched_cost_models.composites import parts_on
+from hetsched_cost_models.operators import CONVOLUTIONS, ELEMENTWISE, KIND_OF_TYPE, PRODUCTS, VIEWS
+from hetsched_cost_models.roofline import Rates
+from hetsched_cost_models.work import FloatArray, Work
+
+#: Share of the multiply-accumulates that the calibrated processor must be able to run.
+_MOST = 0.9
+#: The chip that the half-widths by precision were calibrated on; others have only published figures.
+_CALIBRATED = "snapdragon-8-gen-3"
+_NAMES = {"f16": "float"}
+_ALIKE = (VIEWS | ELEMENTWISE | CONVOLUTIONS | PRODUCTS) - {"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Einsum"} | {
+    t for t, kind in KIND_OF_TYPE.items() if kind in ("compare", "convert")
+}
+#: Operators on fewer elements take no time worth a note.
+_FEW = 1024
+
+
+def of(
+    graph: Graph, soc: SoC, rates: Sequence[Rates], pairs: Sequence[tuple[int, str]], owners: Sequence[int], work: Work
+) -> tuple[tuple[float, float], tuple[str, ...]]:
+    """The interval of a graph's latency as factors, and notes on what makes it wide.
+
+    Args:
+        graph: the graph.
+        soc: the chip.
+        rates: its queues.
+        pairs: queue and precision of every alternative.
+        owners: the op of every alternative.
+        work: of the ops.
+    """
+    queue, owner = np.array([q for q, _ in pairs], np.int64), np.array(owners, np.int64)
+    here = [np.isin(np.arange(len(graph.ops)), owner[queue == q]) for q in range(len(rates))]
+    best = next((q for q, r in enumerate(rates) if r.family.half_width and _share(work.macs, here[q]) >= _MOST), None)
+    if best is None:
+        return soc.interval, ()
+    precisions = [p for q, p in pairs if q == best]
+    parts = parts_on([op for op, h in zip(graph.ops, here[best].tolist(), strict=True) if h], rates[best].processor.fusions)
+    unseen = unseen_types(graph, parts, rates[best].family.operators)
+    precision = max(sorted(set(precisions)), key=precisions.count)
+    return interval(soc, rates[best], precision, unseen), (slow_path_note(unseen),) if unseen else ()
+
+
+def interval(soc: SoC, rates: Rates, precision: str, unseen: Sequence[str]) -> tuple[float, float]:
+    """Factors of a latency between which the measured one lies in 80 % of families.
+
+    Args:
+        soc: the chip; on others than the calibrated one the figures that only its file gives add to the error.
+        rates: the calibrated queue.
+        precision: of most of its operators (``f16, w8a8, w8a16``).
+        unseen: operator types that the fit did not see.
+    """
+    widths = rates.family.half_width
+    cases = [_NAMES.get(precision, precision), *(["unseen"] if unseen else []), *(["other_chip"] if soc.id != _CALIBRATED else [])]
+    width = max(widths.get(case, widths["all"]) for case in cases)
+    return exp(-width), exp(width)
+
+
+def unseen_types(graph: Graph, ops: Sequence[Op], known: frozenset[str]) -> tuple[str, ...]:
+    """Types among ``ops`` that the fit did not see and that are not like one that it saw; sorted.
+
+    Plain arithmetic and comparisons are alike, so are integer forms of convolutions and products. Ops on a few numbers do not count.
+    """
+    like = known | _ALIKE
+    found = {op.type for op in ops if op.type not in like and any(graph.tensors[o].elements > _FEW for o in op.outputs if o)}
+    return tuple(sorted(found))
+
+
+def slow_path_note(unseen: Sequence[str]) -> str:
+    """What a plan says about operators that the fit did not see."""
+    shown = ", ".join(unseen[:4]) + (f" and {len(unseen) - 4} more" if len(unseen) > 4 else "")
+    return f"slow-path risk: no public latency of a graph with {shown} was at hand, so the interval is wider"
+
+
+def _share(macs: FloatArray, here: np.ndarray[Any, np.dtype[np.bool_]]) -> float:
+    """Share of the multiply-accumulates in ops that are ``here``; of a graph without any, of its ops."""
+    total = float(macs.sum())
+    return float(macs[here].sum()) / total if total > 0.0 else float(here.mean()) if len(here) else 0.0

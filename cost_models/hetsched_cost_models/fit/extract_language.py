@@ -1,0 +1,92 @@
+"""Makes the data of the language fits: ``python -m hetsched_cost_models.fit.extract_language [MEASUREMENTS]``.
+
+From ``llm.csv`` the rows whose model, chip and engine are known. Bits are those of a stored weight with its scales.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hetsched_cost_models.fit.language_data import FIELDS, MODELS_FILE, ROWS_FILE
+
+MEASUREMENTS = Path("../shared/measurements")
+#: Part of a chip's name, first match wins. The M4 Max, the X2 Elite and others have no SoC file.
+_CHIPS = (
+    ("8 elite gen 5", "snapdragon-8-elite-gen-5"), ("sm8850", "snapdragon-8-elite-gen-5"), ("x2", ""), ("m4 max", ""),
+    ("8 elite", "snapdragon-8-elite"), ("8-elite", "snapdragon-8-elite"),
+    ("8 gen 3", "snapdragon-8-gen-3"), ("8gen3", "snapdragon-8-gen-3"),
+    ("8 gen 2", "snapdragon-8-gen-2"), ("8 gen 1", "snapdragon-8-gen-1"),
+    ("x elite", "snapdragon-x-elite"), ("x-elite", "snapdragon-x-elite"),
+    ("tensor g1", "tensor-g1"), ("tensor g5", "tensor-g5"), ("a19 pro", "apple-a19-pro"), ("a18 pro", "apple-a18-pro"),
+    ("a17 pro", "apple-a17-pro"), ("a16", "apple-a16"), ("a15", "apple-a15"), ("m3", "apple-m3"), ("m5", "apple-m5"),
+    ("9000", "dimensity-9000"), ("9400", "dimensity-9400"), ("9500", "dimensity-9500"),
+)  # fmt: skip
+_BITS = (
+    ("q2_k", 3.35), ("q3_k_m", 3.91), ("q4_k_s", 4.58), ("q4_k_m", 4.85), ("q4_0", 4.55), ("q4_1", 5.0), ("q5_k_m", 5.69), ("q6_k", 6.56),
+    ("q8", 8.5), ("bf16", 16.0), ("fp16", 16.0), ("f16", 16.0), ("fp32", 32.0), ("8da4w", 5.0), ("spinquant", 5.0), ("qat+lora", 5.0),
+    ("w8a8", 8.0), ("int8 palett", 8.0), ("int4/int8", 6.0), ("w2", 2.2), ("2-bit", 2.6), ("int8 / 4", 4.5), ("int8", 8.0), ("8-bit", 8.5),
+    ("4", 4.5),
+)  # fmt: skip
+_ENGINES = (
+    ("executorch", "executorch"), ("t-mac", "t-mac"), ("llama", "llama.cpp"), ("cactus", "llama.cpp"), ("smallthinker", "llama.cpp"),
+    ("mediapipe", "litert"), ("litert", "litert"), ("tflite", "litert"), ("mnn", "mnn"), ("mlx", "mlx"),
+    ("core", "coreml"), ("ane", "coreml"),
+    ("gpu", "coreml"), ("mlc", "mlc"), ("genie", "qnn"), ("qnn", "qnn"), ("hetero", "qnn"),
+)  # fmt: skip
+_DEFAULT_BITS = 4.5
+
+
+def _first(pairs: Sequence[tuple[str, object]], text: str) -> object | None:
+    return next((value for part, value in pairs if part in text), None)
+
+
+def _unit(processor: str, engine: str) -> str:
+    p, e = processor.lower(), engine.lower()
+    if "npu" in p or "ane" in p or e == "ane":
+        return "npu"
+    if "gpu" in p or e in ("mlx", "gpu", "mlx-swift") or "opencl" in e or (not p and "litert" in e):
+        return "gpu"
+    return "cpu"
+
+
+def _leading(text: str) -> str:
+    found = re.match(r"\d+", text)
+    return found.group() if found else "0"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the file."""
+    folder = Path(arguments[0]) if arguments else MEASUREMENTS
+    with MODELS_FILE.open(encoding="utf-8", newline="") as f:
+        models = list(csv.DictReader(line for line in f if not line.startswith("#")))
+    rows, seen = [], 0
+    with (folder / "llm.csv").open(encoding="utf-8", newline="") as f:
+        for r in csv.DictReader(f):
+            seen += 1
+            model = next((m for m in models if re.search(m["pattern"], r["model"].lower())), None)
+            chip, engine = _first(_CHIPS, r["soc"].lower()), _first(_ENGINES, r["engine"].lower())
+            if model is None or not chip or engine is None:
+                continue
+            harness = "app" if "react-native" in r["source"] else "bench"
+            threads = re.search(r"CPU (\d) thr", r["processor"])
+            bits = _first(_BITS, r["quant"].lower()) or _DEFAULT_BITS
+            context = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
+            values = (r["model"], model["gparams"], model["kv_bytes_per_token"], model["layers"], str(bits), chip,
+                      _unit(r["processor"], r["engine"]),
+                      engine, harness, threads.group(1) if threads else "0", context, _leading(r["prompt_tokens"]), r["prefill_tok_s"],
+                      r["decode_tok_s"], r["j_per_token"], r["source"])  # fmt: skip
+            rows.append(dict(zip(FIELDS, values, strict=True)))
+    with ROWS_FILE.open("w", encoding="utf-8", newline="") as f:
+        writer = csv.DictWriter(f, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{len(rows)} of {seen} rows")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""What the roofline takes over from the CPU and GPU fits, as the parameter files of the families ``cortex``, ``adreno`` and ``mali``.
+
+The roofline's reference runtime is ONNX Runtime on CPUs and LiteRT on GPUs; others are paces relative to it. INT8 shares are those with
+matrix instructions. Mali's rates are the Adreno's times a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Runtimes of plans -> engines of the fits.
+_CPU_RUNTIMES = {"ncnn": "", "mnn": "mnn", "tnn": "tnn", "paddle": "paddle"}
+#: What most SoC files say an operator costs; the fits hold it together with what runtimes add.
+_CPU_OP_S, _GPU_OP_S = 5e-6, 8e-6
+_LANGUAGE_RUNTIMES = ("llama.cpp", "executorch")
+_GPU_RUNTIMES = ("ncnn", "mnn", "tnn", "paddle")
+#: Float16 over float32 peak of the GPUs of the fits' SoC files: the vector rate is fitted against the former, used with the latter.
+_HALF_OVER_FLOAT = 1.55
+
+
+def cortex(p: Mapping[str, float], decode: Mapping[str, float]) -> str:
+    """Parameters of Arm cores and Oryon; ``decode``: those of language models, for the runtimes that only they were measured on."""
+    pace = p["pace/ort"]
+    shares = {c: p[n] / pace for c, n in _CLASSES.items()}
+    integer = p["i8"] * p["i8/mmla"]
+    lines = _utilisation(shares | {f"{c}/i8": v * integer for c, v in shares.items()})
+    op_s = pace * (p["op_s"] + p["barrier_s"]) - _CPU_OP_S
+    lines += _scalars({"vector_bytes_per_op": p["vector"] / pace, "depth_half": p["k0"], "op_s": op_s, "thread_exponent": p["threads"]})
+    paces = {r: (p[f"pace/{e}"] if e else 1.0) / pace for r, e in _CPU_RUNTIMES.items()}
+    paces |= {r: decode.get(f"pace/{r}/cpu", 1.0) for r in _LANGUAGE_RUNTIMES}
+    return _text([*lines, "  pace:", *(f"    {n}: {_figure(v)}" for n, v in paces.items())])
+
+
+def gpu(p: Mapping[str, float], family: str) -> str:
+    """Parameters of Adreno or Mali."""
+    factor = p.get(f"rate/{family}", 1.0)
+    shares = {c: factor * p["depthwise" if n == "grouped" else n] for c, n in _CLASSES.items()}
+    vector = {"vector_bytes_per_op": factor * p["vector"] * _HALF_OVER_FLOAT, "depth_half": p["k0"], "op_s": p["op_s"] - _GPU_OP_S}
+    paces = [f"    {r}: {_figure(p[f'pace/{r}'])}" for r in _GPU_RUNTIMES]
+    return _text([*_utilisation(shares), *_scalars(vector), "  pace:", *paces])
+
+
+#: Classes of the roofline -> those of the fits.
+_CLASSES = {
+    "conv1x1": "conv1x1", "conv": "conv", "grouped": "grouped", "depthwise": "depthwise", "gemm": "conv1x1", "matmul": "conv1x1",
+}  # fmt: skip
+
+
+def _figure(value: float) -> str:
+    return f'{{value: {value:.4g}, source: "public measurements, make fit: fitted/processors.yaml"}}'
+
+
+def _utilisation(shares: Mapping[str, float]) -> list[str]:
+    return ["  utilisation:", *(f"    {n}: {_figure(v)}" for n, v in shares.items())]
+
+
+def _scalars(values: Mapping[str, float]) -> list[str]:
+    return [f"  {n}: {_figure(v)}" for n, v in values.items()]
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(["# Written by `make fit` (hetsched_cost_models.fit.processors) from processors.yaml.", "parameters:", *lines]) + "\n"

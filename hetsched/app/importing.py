@@ -1,0 +1,113 @@
+"""The verb *import*: a profile taken on a device, as a trace and as measured times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetsched.app.inputs import load, targeted
+from hetsched.app.inputs import soc as find_soc
+from hetsched.errors import OptionError
+from hetsched.graph import Graph
+from hetsched.measured import Measured
+from hetsched.trace import Trace
+
+if TYPE_CHECKING:
+    from hetsched.profiles import Profile
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A profile, its trace and, with a model, what of the model it measured."""
+
+    profile: Profile = field(repr=False)
+    trace: Trace = field(repr=False)
+    measured: Measured | None = None
+    source: str = ""
+    unmatched: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """The stable keys of ``import --json``."""
+        ops = self.profile.per_op()
+        out: dict[str, Any] = {
+            "profile": self.source, "format": self.profile.format, "model": self.trace.model, "soc": self.trace.soc,
+            "queues": list(self.trace.queues), "runs": self.profile.runs, "operators": len(ops),
+            "total_ms": sum(t.seconds for t in ops) * 1e3, "notes": list(self.profile.notes),
+        }  # fmt: skip
+        if self.measured is not None:
+            found = {o.op: o.by for o in self.measured.ops}
+            out |= {
+                "model_ops": self.measured.total, "matched": len(found), "matched_by_name": sum(b == "name" for b in found.values()),
+                "unmatched_rows": list(self.unmatched),
+            }  # fmt: skip
+        return out
+
+    def save(self, path: str | Path) -> Path:
+        """Write the trace (``.pftrace``, ``.parquet``) or the measured times (``.json``).
+
+        Raises:
+            OptionError: another ending, or the file cannot be written.
+        """
+        from hetsched.files import check_destination, write_atomically
+        from hetsched.profiles import measurements
+        from hetsched.trace import files
+
+        target = Path(path)
+        check_destination(target)
+        if target.suffix == ".json":
+            named = replace(self.profile, model=self.trace.model, soc=self.trace.soc)
+            write_atomically(target, measurements.to_json(named).encode())
+        elif target.name.endswith((*files.PERFETTO, *files.PARQUET)):
+            files.write(self.trace, target)
+        else:
+            raise OptionError(f"{str(target)!r} must end in .pftrace or .parquet (a trace for 'report') or in .json (times for 'plan')")
+        return target
+
+
+def import_profile(
+    path: str | Path,
+    model: str | Path | Graph | None = None,
+    soc: str | Path | None = None,
+    *,
+    queue: str | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Imported:
+    """Read a profile of any known format (``docs/measurements.md``).
+
+    Args:
+        path: the profile.
+        model: the model that ran, so that operators are called as in its plans.
+        soc: the SoC that it ran on (an id or a file), which decides what is fused in its plans.
+        queue: where everything ran, instead of what the profile says.
+        dims: symbolic dimensions, if ``model`` is a path.
+
+    Raises:
+        TraceError: the profile is absent, damaged or of an unknown format.
+        OptionError: a queue that the SoC does not have.
+        InputError: bad model or SoC.
+    """
+    from hetsched.profiles import read
+    from hetsched.profiles.matching import match, measured
+    from hetsched.profiles.timings import trace_of
+
+    file = Path(path)
+    profile = read(file)
+    chip = None if soc is None else find_soc(soc)
+    if queue is not None:
+        known = ("cpu", "gpu", "npu") if chip is None else tuple(dict.fromkeys((*chip.queues, *(p.kind for p in chip.processors))))
+        if queue not in known:
+            raise OptionError(f"--queue {queue!r} is no queue{'' if chip is None else f' of {chip.id}'}: use one of {', '.join(known)}")
+        profile = replace(profile, timings=tuple(replace(t, queue=queue) for t in profile.timings))
+    chip_id = "" if chip is None else chip.id
+    if model is None:
+        return Imported(profile, trace_of(profile, soc=chip_id), source=file.name)
+    graph = model if isinstance(model, Graph) else load(model, dims)
+    graph = graph if chip is None else targeted(graph, chip)
+    found = match(profile.timings, graph)
+    pairs = list(zip(profile.timings, found.op, strict=True))
+    names = [op or t.name or t.type for t, op in pairs]
+    missed = tuple(dict.fromkeys(t.name or t.type for t, op in pairs if op is None))
+    trace = trace_of(profile, names, graph.name, chip_id)
+    return Imported(profile, trace, measured(profile, graph, file.name), file.name, missed)

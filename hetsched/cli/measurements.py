@@ -1,0 +1,54 @@
+"""``hetsched accuracy``: prints the tables, writes the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetsched.app.judging import ANCHOR, HEADS, cells
+from hetsched.app.judging import accuracy as measure
+from hetsched.cli import show
+from hetsched.cli.progress import progress
+from hetsched.files import check_destination
+
+if TYPE_CHECKING:
+    from hetsched_cost_models.accuracy import Group
+
+#: Columns of the tables: the page and ``--json`` have each on its own, and the mean error besides.
+_HEADS = ("chip", "what", "rows", *(h for h in HEADS[7:] if h != "mean"))
+
+
+def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> None:
+    """Compare, write the page if asked, print."""
+    if output is not None:
+        check_destination(output)
+    with progress("accuracy", as_json):
+        found = measure(chips)
+        if output is not None:
+            found.page(output)
+    if as_json:
+        show.json(found.summary() | {"page": None if output is None else str(output)})
+        return
+    _print("by precision, runtime and use", found.groups)
+    show.line("")
+    _print("by chip", found.chips)
+    if found.anchored:
+        show.line("")
+        _print(f"by chip, anchored on the {ANCHOR}", found.anchored)
+    show.line("errors are |predicted - measured| / measured, not anchored unless it says so; every model weighs alike")
+    show.line("in 80 %: share of the measurements inside the 80 % interval")
+    show.line("fit: rows that were fitted (flattering); validate: same chip, models that were not; other chip: from its published figures")
+    if output is not None:
+        show.line(f"page: {output}")
+
+
+def _print(title: str, groups: Sequence[Group]) -> None:
+    """A table that fits a terminal: unit, precision, runtime and use are one column."""
+    rows = []
+    for group in groups:
+        chip, unit, precision, runtime, use, *figures = cells(group)
+        what = " ".join(w for w in (unit, precision, runtime, use) if w != "all")
+        shown = [f for h, f in zip(HEADS[5:], figures, strict=True) if h not in ("models", "mean")]
+        rows.append([chip, what, *shown])
+    show.table(title, _HEADS, rows, numeric=tuple(range(2, len(_HEADS))), whole=0)

@@ -1,0 +1,84 @@
+"""A plain table of latencies (CSV), the hardware lookup table of a search or of a benchmark of single operators.
+
+Columns, in any order and case: ``op`` (or ``type``), and a time, ``time_ms`` (or ``_s``, ``_us``, ``_ns``; ``latency_`` too).
+Optional: ``name``, ``shape`` of the output (``1x32x112x112``), ``bits`` or ``precision``, ``kernel``, ``queue`` (or
+``processor``, ``unit``; default ``cpu``).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+
+from hetsched.errors import TraceError
+from hetsched.profiles.timings import Profile, Timing
+
+FORMAT = "latency table"
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_BITS = {
+    "4": "w4a16", "8": "w8a8", "16": "f16", "32": "f32", "int8": "w8a8", "fp16": "f16", "fp32": "f32", "float16": "f16", "float32": "f32",
+}  # fmt: skip
+_PRECISIONS = ("", "f32", "f16", "w8a8", "w8a16", "w4a16", "w4a8")
+
+
+def recognises(text: str) -> bool:
+    """Whether the first line names an operator and a time."""
+    columns = _columns(text.partition("\n")[0])
+    return _time_column(columns) is not None and any(c in columns for c in ("op", "type", "op_type", "name"))
+
+
+def _columns(line: str) -> list[str]:
+    return [c.strip().lower().replace(" ", "_") for c in line.lstrip("\ufeff").split(",")]
+
+
+def _time_column(columns: list[str]) -> tuple[str, float] | None:
+    for column in columns:
+        match = re.fullmatch(r"(?:time|latency|mean|median|avg)_([a-zµ]+)", column)
+        if match and match[1] in _UNITS:
+            return column, _UNITS[match[1]]
+    return None
+
+
+def read(text: str, where: str) -> Profile:
+    """One timing a row.
+
+    Raises:
+        TraceError: a row whose time, shape or precision cannot be read.
+    """
+    lines = text.splitlines()
+    columns = _columns(lines[0])
+    time = _time_column(columns)
+    if time is None:
+        raise TraceError(f"{where} has no column with a time: name one time_ms, time_us or time_s")
+    rows = csv.DictReader(lines[1:], fieldnames=columns)
+    timings = []
+    for number, row in enumerate(rows, 2):
+        cells = {k: (v or "").strip() for k, v in row.items() if isinstance(k, str) and not isinstance(v, list)}
+        timings.append(_row(cells, time, f"{where}, line {number}"))
+    return Profile(FORMAT, tuple(timings), ())
+
+
+def _row(cells: Mapping[str, str], time: tuple[str, float], where: str) -> Timing:
+    def first(*names: str) -> str:
+        return next((cells[n] for n in names if cells.get(n)), "")
+
+    try:
+        seconds = float(cells[time[0]]) * time[1]
+    except (KeyError, ValueError) as e:
+        raise TraceError(f"{where}: {cells.get(time[0])!r} is not a time") from e
+    given = first("precision", "bits").lower()
+    precision = _BITS.get(given, given)
+    if precision not in _PRECISIONS:
+        raise TraceError(f"{where}: the precision {given!r} is unknown: use bits (4, 8, 16, 32) or one of {', '.join(_PRECISIONS[1:])}")
+    queue = first("queue", "processor", "unit").lower() or "cpu"
+    return Timing(first("name"), first("op", "type", "op_type"), seconds, queue, _shape(first("shape", "output_shape"), where), precision)
+
+
+def _shape(text: str, where: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    parts = re.findall(r"[^\sx,;*\[\]()]+", text)
+    if not all(p.isdecimal() and len(p) < 12 for p in parts):
+        raise TraceError(f"{where}: the shape {text!r} is not a list of sizes: write 1x32x112x112")
+    return tuple(int(p) for p in parts)
