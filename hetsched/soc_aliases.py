@@ -115,8 +115,10 @@ def _units(node: Raw, fields: dict[str, tuple[str, float]], field: str, name: st
 
 
 def given(value: Any, old: Any = None) -> Raw:
-    """A figure that the user has set, instead of ``old`` if there was one."""
-    return {"value": value, "source": "set by the user", "was": _was(old)}
+    """A figure (or a list with its origin) that the user has set, instead of ``old`` if there was one."""
+    figure: Raw = {"value": value, "source": "set by the user"}
+    was = _was(old)
+    return figure if was is None else {**figure, "was": was}
 
 
 def _was(old: Any) -> Any:
