@@ -99,7 +99,5 @@ def _lower(b: LayerBuilder, layer: Message, index: int) -> None:
     lower = LOWERINGS.get(kind)
     if lower is None:
         raise UnsupportedModelError(f"the layer {b.node!r} is a {kind or 'layer of an unknown kind'} of Core ML, which is not supported")
-    try:
+    with b.fitting("parameters"):
         lower(b, layer.message(kind))
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise b.bad(f"its parameters do not fit it ({str(error)[:100]})") from error

@@ -77,11 +77,9 @@ def _lower(b: MilBuilder, operation: Operation) -> None:
     lower = LOWERINGS.get(operation.kind)
     if lower is None or operation.has_blocks:
         raise UnsupportedModelError(f"node {operation.name!r} uses the Core ML operation {operation.kind[:80]}, which is not supported")
-    try:
+    with b.fitting("arguments"):
         lower(b)
         b.check()
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise b.bad(f"its arguments do not fit it ({str(error)[:100]})") from error
 
 
 def _with_weights(digest: str, b: MilBuilder) -> str:

@@ -6,7 +6,8 @@ operators, with constants folded and shapes inferred as for an ONNX model (:clas
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,14 @@ class Lowering(BoundedTrace):
     def bad(self, why: str) -> ModelError:
         """The error for an operator that contradicts itself."""
         return ModelError(f"node {self.node!r} ({self.kind}) is damaged: {why}")
+
+    @contextmanager
+    def fitting(self, what: str) -> Iterator[None]:
+        """What goes wrong inside, while the operator is read, is damage: its ``what`` (arguments, parameters) do not fit it."""
+        try:
+            yield
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self.bad(f"its {what} do not fit it ({str(error)[:100]})") from error
 
     def unsupported(self, why: str) -> UnsupportedModelError:
         """The error for an operator that is not handled."""

@@ -74,11 +74,9 @@ def _lower(b: Builder, node: Node) -> None:
         lower = LOWERINGS[target]
     if lower is None:
         raise UnsupportedModelError(f"node {node.name!r} uses the PyTorch operator {node.target[:80]}, which is not supported")
-    try:
+    with b.fitting("arguments"):
         lower(b)
         b.check()
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise b.bad(f"its arguments do not fit it ({str(error)[:100]})") from error
     finish_mutation(b, kind, bool(target))
 
 

@@ -6,14 +6,14 @@ Converters write one view for each source line that changes a shape, and each co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from hetsched.graph import Graph, Op, Role, Tensor
 from hetsched.passes.dead_code import live
-from hetsched.passes.rewriting import inline
+from hetsched.passes.rewriting import inline, reading
 
 #: Operators that give a tensor another shape and move nothing.
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -33,7 +33,7 @@ class MergeViews:
         source: dict[str, tuple[str, tuple[str, ...]]] = {}  # what a view writes -> what it is a view of, the nodes between
         ops = []
         for op in graph.ops:
-            op = _renamed(op, same)
+            op = reading(op, same)
             if not _is_view(op, graph.tensors):
                 ops.append(op)
                 continue
@@ -59,15 +59,3 @@ def _is_view(op: Op, tensors: Mapping[str, Tensor]) -> bool:
         return False
     x, y = tensors[op.inputs[0]], tensors[op.outputs[0]]
     return not x.is_constant and x.dtype is y.dtype and x.quantization == y.quantization and Role.STATE not in (x.role, y.role)
-
-
-def _renamed(op: Op, same: Mapping[str, str]) -> Op:
-    """``op`` reading what the dropped views were views of; a body is renamed alike."""
-    if not same or not any(n in same for n in _names(op)):
-        return op
-    body = tuple(_renamed(part, same) for part in op.body)
-    return replace(op, inputs=tuple(same.get(n, n) for n in op.inputs), body=body)
-
-
-def _names(op: Op) -> tuple[str, ...]:
-    return (*op.inputs, *(n for part in op.body for n in _names(part)))

@@ -51,6 +51,14 @@ def fused(
     return Op(last.name, kind, tuple(inputs), last.outputs if outputs is None else tuple(outputs), dict(attrs), "", origin, unique)
 
 
+def reading(op: Op, new: Mapping[str, str]) -> Op:
+    """``op``, and what it is made of, reading other tensors: ``new`` gives the names that change."""
+    if not new:
+        return op
+    body = tuple(reading(part, new) for part in op.body) if op.is_composite else op.body
+    return replace(op, inputs=tuple(new.get(n, n) for n in op.inputs), body=body)
+
+
 def apply(graph: Graph, fusions: Sequence[Fusion]) -> Graph:
     """The graph with each fusion's operator in the place of its last member.
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from hetsched.graph import AttrValue, DType, Graph, Op, Role, Tensor, WeightRef
+from hetsched.passes.rewriting import reading
 from hetsched.reference.element_types import NUMBER_OF
 
 _NARROW = frozenset({DType.F16, DType.BF16})
@@ -71,7 +72,7 @@ class _Widening:
         self._outputs()
         for op in g.ops:
             self._add(op)
-        ops = _without_idle_casts(self._ends(), self.tensors, g)
+        ops = _without_idle_casts(self._ends(), self.tensors, g.outputs)
         return g.replace(ops=tuple(ops), tensors=self.tensors)
 
     def _is_narrow(self, tensor: Tensor) -> bool:
@@ -162,15 +163,15 @@ def _attribute(name: str, value: AttrValue) -> AttrValue:
     return NUMBER_OF[DType.F32] if name in _TYPE_ATTRIBUTES and value in _NUMBERS else value
 
 
-def _without_idle_casts(ops: Sequence[Op], tensors: Mapping[str, Tensor], graph: Graph) -> list[Op]:
+def _without_idle_casts(ops: Sequence[Op], tensors: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Op]:
     """Drop each Cast that no longer changes the type, in bodies too."""
     new: dict[str, str] = {}
     kept: list[Op] = []
     for op in ops:
-        op = _renamed_inputs(op, new)
+        op = reading(op, new)
         if op.is_composite:
-            op = replace(op, body=_body(op, tensors))
-        if _is_idle(op, tensors) and op.outputs[0] not in graph.outputs:
+            op = replace(op, body=tuple(_without_idle_casts(op.body, tensors, op.outputs)))
+        if _is_idle(op, tensors) and op.outputs[0] not in outputs:
             new[op.outputs[0]] = op.inputs[0]
         else:
             kept.append(op)
@@ -179,24 +180,3 @@ def _without_idle_casts(ops: Sequence[Op], tensors: Mapping[str, Tensor], graph:
 
 def _is_idle(op: Op, tensors: Mapping[str, Tensor]) -> bool:
     return op.type == "Cast" and not op.body and tensors[op.inputs[0]].dtype is tensors[op.outputs[0]].dtype
-
-
-def _renamed_inputs(op: Op, new: Mapping[str, str]) -> Op:
-    if not new:
-        return op
-    body = tuple(_renamed_inputs(part, new) for part in op.body) if op.is_composite else op.body
-    return replace(op, inputs=tuple(new.get(n, n) for n in op.inputs), body=body)
-
-
-def _body(op: Op, tensors: Mapping[str, Tensor]) -> tuple[Op, ...]:
-    new: dict[str, str] = {}
-    kept: list[Op] = []
-    for part in op.body:
-        part = _renamed_inputs(part, new)
-        if part.is_composite:
-            part = replace(part, body=_body(part, tensors))
-        if _is_idle(part, tensors) and part.outputs[0] not in op.outputs:
-            new[part.outputs[0]] = part.inputs[0]
-        else:
-            kept.append(part)
-    return tuple(kept)

@@ -138,11 +138,11 @@ def wire_mutated(rng: random.Random, content: bytes, depth: int = 0) -> bytes:
         case 3:
             out.insert(at, out.pop(rng.randrange(len(out))))
         case 4 if wire == 2:
-            out[at] = _varint(number << 3 | 2) + _varint(rng.choice((len(payload) + 1, *NUMBERS)) % (1 << 64)) + payload
+            out[at] = varint(number << 3 | 2) + varint(rng.choice((len(payload) + 1, *NUMBERS)) % (1 << 64)) + payload
         case 5 if wire == 2:
             out[at] = _field(number, 2, (payload * (rng.choice(LENGTHS) // max(len(payload), 1) + 1)))
         case _ if wire == 0:
-            out[at] = _field(number, 0, _varint(rng.choice(NUMBERS) % (1 << 64)))
+            out[at] = _field(number, 0, varint(rng.choice(NUMBERS) % (1 << 64)))
         case _:
             changed = bytes_mutated(rng, payload)
             out[at] = _field(number, wire, changed if wire == 2 else (changed + payload)[: len(payload)])
@@ -180,10 +180,11 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _field(number: int, wire: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | wire) + (_varint(len(payload)) if wire == 2 else b"") + payload
+    return varint(number << 3 | wire) + (varint(len(payload)) if wire == 2 else b"") + payload
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A protobuf varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from amplifying import AMPLIFYING
 from cases import Case
+from grow import varint
 from seeds import external, gguf, safetensors
 
 HOSTILE: dict[str, tuple[Callable[[], Case], str | None]] = dict(AMPLIFYING)
@@ -187,15 +188,7 @@ def _nested(depth: int) -> Case:
 
 def _message(number: int, content: bytes) -> bytes:
     """A length-delimited protobuf field."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def _functions(definitions: dict[str, str], call: str) -> Case:

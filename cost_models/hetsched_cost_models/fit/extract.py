@@ -20,6 +20,7 @@ from hetsched.soc_files import load_soc
 from hetsched.states import resident
 from hetsched_cost_models.composites import taken_apart
 from hetsched_cost_models.fit.dataset import COLUMNS, EARLIER, GRAPHS_FILE, OPERATORS_FILE, RELEASE, ROWS_FILE
+from hetsched_cost_models.fit.rows_file import write_rows
 from hetsched_cost_models.tiles import tiles_of
 from hetsched_cost_models.work import FloatArray, work_of
 
@@ -66,13 +67,6 @@ def rows_of(measurements: Path, models: set[str]) -> list[dict[str, str]]:
     return [{**dict(zip(names, k, strict=True)), "ms": f"{statistics.median(v):g}", "source": source[k]} for k, v in sorted(found.items())]
 
 
-def _write(path: Path, rows: list[dict[str, str]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as f:
-        writer = csv.DictWriter(f, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Write both files; 2 without the measurements."""
     folders = [Path(a) for a in arguments]
@@ -90,8 +84,8 @@ def main(arguments: Sequence[str]) -> int:
         operators += [{"model": path.stem, "operator": t} for t in types]
     rows = rows_of(measurements, {name for name in arrays if not name.endswith("/io")})
     np.savez_compressed(GRAPHS_FILE, **arrays)  # type: ignore[arg-type]
-    _write(ROWS_FILE, rows)
-    _write(OPERATORS_FILE, operators)
+    write_rows(ROWS_FILE, list(rows[0]), rows)
+    write_rows(OPERATORS_FILE, list(operators[0]), operators)
     print(f"{len(rows)} rows, {len(arrays) // 2} graphs")
     return 0
 

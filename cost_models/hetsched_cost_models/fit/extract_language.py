@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hetsched_cost_models.fit.language_data import FIELDS, MODELS_FILE, ROWS_FILE
+from hetsched_cost_models.fit.rows_file import write_rows
 
 MEASUREMENTS = Path("../shared/measurements")
 #: Part of a chip's name, first match wins. The M4 Max, the X2 Elite and others have no SoC file.
@@ -80,10 +81,7 @@ def main(arguments: Sequence[str]) -> int:
                       engine, harness, threads.group(1) if threads else "0", context, _leading(r["prompt_tokens"]), r["prefill_tok_s"],
                       r["decode_tok_s"], r["j_per_token"], r["source"])  # fmt: skip
             rows.append(dict(zip(FIELDS, values, strict=True)))
-    with ROWS_FILE.open("w", encoding="utf-8", newline="") as f:
-        writer = csv.DictWriter(f, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(ROWS_FILE, FIELDS, rows)
     print(f"{len(rows)} of {seen} rows")
     return 0
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from hetsched_cost_models.fit.processor_data import COLUMNS, GRAPHS_FILE, ROW_FIELDS, ROWS_FILE, chips, published
+from hetsched_cost_models.fit.rows_file import write_rows
 from hetsched_cost_models.work import FloatArray, work_of
 
 MEASUREMENTS, MODELS = Path("../shared/measurements"), Path("../shared/models")
@@ -202,10 +203,7 @@ def main(arguments: Sequence[str]) -> int:
     _derived(work)
     np.savez_compressed(GRAPHS_FILE, **{name: table.astype(np.float32) for name, table in sorted(work.items())})  # type: ignore[arg-type]
     rows = [*ncnn(measurements), *vision(measurements), *aihub(measurements, work), *apple(measurements)]
-    with ROWS_FILE.open("w", encoding="utf-8", newline="") as f:
-        writer = csv.DictWriter(f, ROW_FIELDS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(ROWS_FILE, ROW_FIELDS, rows)
     print(f"{len(rows)} rows, {len(work)} graphs")
     return 0
 

@@ -20,7 +20,6 @@ from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
 from hetsched_cost_models.roofline import spill
 from hetsched_cost_models.work import FloatArray
 
-Mask = npt.NDArray[np.bool_]
 #: Cost of a byte of these kinds over that of others.
 _HEAVY = ("softmax", "norm", "transcendental", "transpose", "resize")
 _HEAVY_FACTOR = 2.5
