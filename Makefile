@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-table bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-kernels: $(STAMP) ## Kernels against numpy and ONNX Runtime, one thread, i
 
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py
+
+bench-table: $(STAMP) models ## Time of cost tables, up to 10,000 operators (GRAPHS=..., default MobileNetV2)
+	@$(BIN)/python tests/bench_table.py $(GRAPHS)
 
 bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=..., default ../shared/models)
 	@$(BIN)/python tests/bench_models.py $(MODELS)

@@ -14,6 +14,8 @@ import numpy as np
 
 from hetsched.graph import Graph, Op
 from hetsched.socs import SoC
+from hetsched_cost_models.alike import Alike
+from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import parts_on
 from hetsched_cost_models.operators import CONVOLUTIONS, ELEMENTWISE, KIND_OF_TYPE, PRODUCTS, VIEWS
 from hetsched_cost_models.roofline import Rates
@@ -32,7 +34,7 @@ _FEW = 1024
 
 
 def of(
-    graph: Graph, soc: SoC, rates: Sequence[Rates], pairs: Sequence[tuple[int, str]], owners: Sequence[int], work: Work
+    graph: Graph, soc: SoC, rates: Sequence[Rates], found: Alternatives, groups: Alike, work: Work
 ) -> tuple[tuple[float, float], tuple[str, ...]]:
     """The interval of a graph's latency as factors, and notes on what makes it wide.
 
@@ -40,20 +42,24 @@ def of(
         graph: the graph.
         soc: the chip.
         rates: its queues.
-        pairs: queue and precision of every alternative.
-        owners: the op of every alternative.
+        found: the alternatives.
+        groups: its ops alike.
         work: of the ops.
     """
-    queue, owner = np.array([q for q, _ in pairs], np.int64), np.array(owners, np.int64)
-    here = [np.isin(np.arange(len(graph.ops)), owner[queue == q]) for q in range(len(rates))]
-    best = next((q for q, r in enumerate(rates) if r.family.half_width and _share(work.macs, here[q]) >= _MOST), None)
-    if best is None:
+    for q, rate in enumerate(rates):
+        if not rate.family.half_width:
+            continue
+        here = np.zeros(len(graph.ops), bool)
+        here[found.owner[found.queue == q]] = True
+        if _share(work.macs, here) >= _MOST:
+            break
+    else:
         return soc.interval, ()
-    precisions = [p for q, p in pairs if q == best]
-    parts = parts_on([op for op, h in zip(graph.ops, here[best].tolist(), strict=True) if h], rates[best].processor.fusions)
-    unseen = unseen_types(graph, parts, rates[best].family.operators)
-    precision = max(sorted(set(precisions)), key=precisions.count)
-    return interval(soc, rates[best], precision, unseen), (slow_path_note(unseen),) if unseen else ()
+    ops = [groups.example[k] for k in np.unique(groups.kind[here]).tolist()]
+    unseen = unseen_types(graph, parts_on(ops, rate.processor.fusions), rate.family.operators)
+    used = [(int((found.option == i).sum()), x.precision) for i, x in enumerate(found.options) if x.queue == q]
+    precision = min(used, key=lambda counted: (-counted[0], counted[1]))[1]
+    return interval(soc, rate, precision, unseen), (slow_path_note(unseen),) if unseen else ()
 
 
 def interval(soc: SoC, rates: Rates, precision: str, unseen: Sequence[str]) -> tuple[float, float]:

@@ -14,17 +14,23 @@ import numpy as np
 
 from hetsched.fusions import Fusions
 from hetsched.graph import Graph, IntArray, Op
+from hetsched_cost_models.alike import Alike, alike, names_of
 from hetsched_cost_models.roofline import Cost
 from hetsched_cost_models.work import Work, work_of
 
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """The work of a graph with some composites taken apart: one entry a part, and where each op's parts begin."""
+    """A graph with some composites taken apart: one entry a part in ``work`` and ``parts``; ``start``: where each op's begin.
+
+    Where nothing is taken apart ``start`` is None and the parts are the ops. ``reads``: of each class of ops, the tensors that each of
+    its parts reads, as places in the list of an op's names (:func:`hetsched_cost_models.alike.names_of`).
+    """
 
     work: Work
+    parts: Alike
     start: IntArray | None = None
-    parts: tuple[Op, ...] | None = None
+    reads: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
     def together(self, cost: Cost) -> Cost:
         """The cost of the parts as that of the ops that they belong to."""
@@ -32,19 +38,35 @@ class Apart:
             return cost
         return replace(cost, **{f.name: np.add.reduceat(getattr(cost, f.name), self.start) for f in fields(Cost)})
 
+    def inputs(self, graph: Graph, groups: Alike) -> Iterator[Sequence[str]]:
+        """Names of the tensors that each part reads, part after part; ``groups`` are those of the ops."""
+        for op, kind in zip(graph.ops, groups.kind.tolist(), strict=True):
+            if self.start is None or len(self.reads[kind]) == 1:
+                yield op.inputs
+                continue
+            names = names_of(op)
+            for places in self.reads[kind]:
+                yield [names[i] for i in places]
 
-def taken_apart(graph: Graph, fusions: Fusions, work: Work) -> Apart:
-    """The work of ``graph`` on a processor that has these ``fusions``; ``work`` is that of the graph as it is.
+
+def taken_apart(graph: Graph, fusions: Fusions, work: Work, groups: Alike | None = None) -> Apart:
+    """The work of ``graph`` on a processor that has these ``fusions``; ``work`` is that of the graph as it is, ``groups`` its ops alike.
 
     Composites of other types count as their parts, as deep as needed. The quantization that an operator absorbed is no part.
     """
-    rows = [parts_on([op], fusions) for op in graph.ops]
-    if all(len(row) == 1 and row[0] is op for row, op in zip(rows, graph.ops, strict=True)):
-        return Apart(work)
-    start = np.zeros(len(rows), np.int32)
-    np.cumsum([len(row) for row in rows[:-1]], out=start[1:])
-    parts = tuple(part for row in rows for part in row)
-    return Apart(work_of(graph, parts), start, parts)
+    groups = groups or alike(graph, graph.ops)
+    rows = [parts_on([op], fusions) for op in groups.example]
+    if all(len(row) == 1 and row[0] is op for row, op in zip(rows, groups.example, strict=True)):
+        return Apart(work, groups)
+    bounds, item = groups.expand([len(row) for row in rows])
+    parts = Alike(item, tuple(part for row in rows for part in row))
+    reads = tuple(_places(op, row) for op, row in zip(groups.example, rows, strict=True))
+    return Apart(work_of(graph, groups=parts), parts, bounds[:-1], reads)
+
+
+def _places(op: Op, parts: Sequence[Op]) -> tuple[tuple[int, ...], ...]:
+    places = {name: i for i, name in enumerate(names_of(op))}
+    return tuple(tuple(places[n] for n in part.inputs) for part in parts)
 
 
 def parts_on(ops: Sequence[Op], fusions: Fusions) -> list[Op]:

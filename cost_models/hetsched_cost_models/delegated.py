@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from hetsched.costs import FloatArray
-from hetsched.graph import Graph
+from hetsched.graph import Graph, IntArray
+from hetsched_cost_models.transfers import BoolArray
 
 #: Time over that of a kernel. ONNX Runtime's own kernels are rarely slower; the doubt is in the work model of rare operators.
 FACTOR = 2.0
@@ -17,33 +20,29 @@ FACTOR = 2.0
 CALL_S = 30e-6
 
 
-def add(columns: Mapping[str, FloatArray], delegates: Sequence[str], own: Sequence[str]) -> None:
+def add(columns: Mapping[str, FloatArray], foreign: BoolArray) -> None:
     """Make the alternatives dearer that run by another delegate than their queue's own, in place.
 
     Args:
         columns: the cost table's columns by name, one entry an alternative.
-        delegates: of each alternative.
-        own: the delegate of each alternative's queue.
+        foreign: of each alternative, whether another delegate runs it.
     """
-    for i, (delegate, usual) in enumerate(zip(delegates, own, strict=True)):
-        if delegate != usual:
-            columns["compute_s"][i] *= FACTOR
-            columns["overhead_s"][i] += CALL_S
+    columns["compute_s"][foreign] *= FACTOR
+    columns["overhead_s"][foreign] += CALL_S
 
 
-def notes(graph: Graph, ops: Sequence[int], delegates: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
+def notes(graph: Graph, ops: IntArray, delegates: Sequence[str], foreign: BoolArray) -> tuple[str, ...]:
     """One sentence for each delegate that runs operators in the place of their queue's own.
 
     Args:
         graph: the graph.
         ops: of each alternative, its op.
         delegates: of each alternative.
-        own: the delegate of each alternative's queue.
+        foreign: of each alternative, whether another delegate than its queue's own runs it.
     """
     rows: dict[str, dict[int, None]] = {}
-    for i, delegate, usual in zip(ops, delegates, own, strict=True):
-        if delegate != usual:
-            rows.setdefault(delegate, {})[i] = None
+    for a in np.flatnonzero(foreign).tolist():
+        rows.setdefault(delegates[a], {})[int(ops[a])] = None
     out = []
     for delegate, found in rows.items():
         shown = ", ".join(f"{graph.ops[i].name} ({graph.ops[i].type})" for i in list(found)[:3])

@@ -89,8 +89,31 @@ def integer_product(graph: Graph, op: Op) -> bool:
     return x.dtype.is_float and w.is_constant and (w.dtype.is_float or w.quantization is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """All of a processor that decides which operators it gets, so that equal places get equal offers.
+
+    ``floats``, ``integers``: whether it has a rate for floats, for INT8; ``table``: the accelerator's operator table, None if no limits
+    are known.
+    """
+
+    kind: str
+    model: str
+    float_dtype: str
+    floats: bool
+    integers: bool
+    table: SupportTable | None
+
+    @classmethod
+    def of(cls, processor: Processor, table: SupportTable | None) -> Place:
+        """What decides of ``processor``, through the runtime that has this ``table``."""
+        peaks = {p for c in processor.clusters for p in c.peak_ops_s}
+        floats = bool({"f16", "bf16", "f32"} & peaks)
+        return cls(processor.kind, processor.model, processor.float_dtype, floats, "i8" in peaks, table)
+
+
 def offer(
-    graph: Graph, op: Op, processor: Processor, table: SupportTable | None, wanted: str, quantized_model: bool,
+    graph: Graph, op: Op, place: Place, wanted: str, quantized_model: bool,
     supported: Supported | None = None, others: Mapping[str, Supported] | None = None,
 ) -> Offer:  # fmt: skip
     """Precisions of one op on one processor.
@@ -98,8 +121,7 @@ def offer(
     Args:
         graph: the graph.
         op: one of its ops.
-        processor: where it would run.
-        table: the accelerator's operator table; None: no limits are known.
+        place: where it would run.
         wanted: one of :data:`PRECISIONS`.
         quantized_model: whether the model carries quantized activations.
         supported: what this machine's CPU kernels refuse, and why; None: no kernel is known, a rule of thumb decides.
@@ -107,27 +129,27 @@ def offer(
     """
     dynamic = wanted == "w8a8-dynamic"
     integers = wanted == "w8a8" or (wanted != "float" and (is_dynamic(op) or (quantized_model and uses_integers(graph, op))))
-    integers = integers or (dynamic and processor.kind == "cpu")
-    if processor.kind == "cpu":
+    integers = integers or (dynamic and place.kind == "cpu")
+    if place.kind == "cpu":
         if supported is not None:
-            own = _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, processor.float_dtype)
-            return own if own.precisions else _offer_of_others(graph, op, others or {}, processor.float_dtype, own.refusals)
-        return Offer(("w8a8",) if integers and integer_product(graph, op) else (processor.float_dtype,), ())
+            own = _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, place.float_dtype)
+            return own if own.precisions else _offer_of_others(graph, op, others or {}, place.float_dtype, own.refusals)
+        return Offer(("w8a8",) if integers and integer_product(graph, op) else (place.float_dtype,), ())
     if op.type in CPU_ONLY:
-        return Offer((), ((processor.float_dtype, CPU_ONLY[op.type]),))
-    if _is_custom(op, table):
+        return Offer((), ((place.float_dtype, CPU_ONLY[op.type]),))
+    if _is_custom(op, place.table):
         name = op.type if not op.domain else f"{op.type} of domain {op.domain!r}"
-        return Offer((), ((processor.float_dtype, f"a custom operator runs on the CPU only, and {name} is one"),))
+        return Offer((), ((place.float_dtype, f"a custom operator runs on the CPU only, and {name} is one"),))
     refusals: list[tuple[str, str]] = [("w8a8", _NO_RANGES)] if dynamic and not integers and integer_product(graph, op) else []
     if integers:
-        why = _integer_refusal(graph, op, processor, table)
+        why = _integer_refusal(graph, op, place)
         if why is None:
             return Offer(("w8a8",), ())
         refusals.append(("w8a8", why))
-    why = _float_refusal(graph, op, processor, table)
+    why = _float_refusal(graph, op, place)
     if why is None:
-        return Offer((processor.float_dtype,), tuple(refusals))
-    refusals.append((processor.float_dtype, why))
+        return Offer((place.float_dtype,), tuple(refusals))
+    refusals.append((place.float_dtype, why))
     return Offer((), tuple(refusals))
 
 
@@ -164,13 +186,13 @@ def _offer_of_others(
     return Offer((), tuple(said))
 
 
-def _float_refusal(graph: Graph, op: Op, processor: Processor, table: SupportTable | None) -> str | None:
-    if not any({"f16", "bf16", "f32"} & set(c.peak_ops_s) for c in processor.clusters):
-        return f"{processor.model} has no float rate: it computes on 8-bit integers only"
-    return table.refusal(graph, op, "f16") if table is not None else None
+def _float_refusal(graph: Graph, op: Op, place: Place) -> str | None:
+    if not place.floats:
+        return f"{place.model} has no float rate: it computes on 8-bit integers only"
+    return place.table.refusal(graph, op, "f16") if place.table is not None else None
 
 
-def _integer_refusal(graph: Graph, op: Op, processor: Processor, table: SupportTable | None) -> str | None:
-    if not any("i8" in c.peak_ops_s for c in processor.clusters):
-        return f"{processor.model} has no INT8 rate: 8-bit tensors are dequantized to float there"
-    return table.refusal(graph, op, "w8a8") if table is not None else None
+def _integer_refusal(graph: Graph, op: Op, place: Place) -> str | None:
+    if not place.integers:
+        return f"{place.model} has no INT8 rate: 8-bit tensors are dequantized to float there"
+    return place.table.refusal(graph, op, "w8a8") if place.table is not None else None

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from hetsched.graph import DType, Graph, Op
+from hetsched.graph import Graph, Op
+from hetsched_cost_models.alike import WIDE
 
 #: How converters write an operator that a runtime does not list, in operators that it may list.
 DECOMPOSITIONS: dict[str, tuple[str, ...]] = {
@@ -147,12 +148,11 @@ def _wide_type(graph: Graph, op: Op) -> str | None:
 
     Converters narrow what an index search writes to 32 bits, and take 64-bit indices and casts at the graph's edge.
     """
-    wide = (DType.I64, DType.U64, DType.F64, DType.STRING)
     for name in op.outputs:
-        if name and op.type not in _INDEX_SEARCH and graph.tensors[name].dtype in wide:
+        if name and op.type not in _INDEX_SEARCH and graph.tensors[name].dtype in WIDE:
             return f"its output {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
     for slot, name in enumerate(op.inputs):
-        if not name or graph.tensors[name].is_constant or graph.tensors[name].dtype not in wide:
+        if not name or graph.tensors[name].is_constant or graph.tensors[name].dtype not in WIDE:
             continue
         if op.type == "Cast" or (slot == 1 and op.type.startswith("Gather")):
             continue

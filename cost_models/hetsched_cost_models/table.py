@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue, Refusal
-from hetsched.errors import OptionError, UnsupportedModelError
-from hetsched.graph import Csr, Graph
+from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
+from hetsched.errors import OptionError
+from hetsched.graph import Graph, IntArray
 from hetsched.socs import SoC
-from hetsched_cost_models import certainty, composites, control_flow, delegated, streaming
+from hetsched_cost_models import certainty, control_flow, delegated, streaming
+from hetsched_cost_models.alternatives import Alternatives
+from hetsched_cost_models.composites import Apart
+from hetsched_cost_models.features import Features, features_of
 from hetsched_cost_models.parameters import Family, runtimes_of, support_table_name
-from hetsched_cost_models.precisions import Supported, check_precision, is_quantized_model, offer
+from hetsched_cost_models.precisions import Place, Supported, check_precision
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
 from hetsched_cost_models.support import SupportTable, support_table
-from hetsched_cost_models.tiles import tiles_of
 from hetsched_cost_models.transfers import transfers
-from hetsched_cost_models.work import Work, work_of
+from hetsched_cost_models.work import Work
 
 
 def build_table(
@@ -51,30 +53,32 @@ def build_table(
     if runtime not in runtimes_of(soc):
         raise OptionError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
     places = _places(soc, runtime)
-    quantized = is_quantized_model(graph)
+    features = features_of(graph)
+    quantized, work = features.choosing.quantized, features.work
     integers = precision == "w8a8" or (precision != "float" and quantized)
-    work = work_of(graph)
-    here = soc.id == "host"
-    choices = _choose(graph, places, precision, quantized, supported if here else None, others if here else None)
-    domains = _domains(places, choices)
-    names = tuple(dict.fromkeys((*graph.inputs, *(o for op in graph.ops for o in op.outputs if o))))
-    moves = transfers(graph, names, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
+    deciding = [Place.of(r.processor, t) for r, t in zip(places.rates, places.support, strict=True)]
+    if soc.id == "host" and supported is not None:
+        found = features.choosing.choose_here(graph, places.queues, deciding, precision, supported, others or {})
+    else:
+        found = features.choosing.choose(graph, places.queues, deciding, precision)
+    domains = _domains(places, found)
+    moves = transfers(features.activations, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
     launch_s, sync_s = _launches(soc, places, runtime, integers), _syncs(soc, places.queues)
-    sure, risks = certainty.of(graph, soc, places.rates, choices.pairs, choices.ops, work)
+    sure, risks = certainty.of(graph, soc, places.rates, found, features.groups, work)
     host_w = places.rates[places.host].one_core_w
+    said = delegated.notes(graph, found.owner, found.delegate, found.foreign(places.queues))
     return CostTable(
         model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
         input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
-        tensor_names=names, alt_start=choices.start, alt_precision=tuple(p for _, p in choices.pairs),
-        alt_delegate=choices.delegates,
+        alt_start=found.start, alt_precision=found.precision, alt_delegate=found.delegate,
         tensor_bytes=moves.tensor_bytes, conversion_s=moves.conversion_s, maintenance_s=moves.maintenance_s,
         transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
-        refusals=choices.refusals, host_w=host_w, interval=sure,
-        notes=(*_notes(graph, soc, work), *risks, *control_flow.notes(graph), *_delegated(graph, places, choices)),
-        **_price(graph, work, places, choices, domains, soc, runtime, quantized), **_structure(graph, names),
+        refusals=found.refusals, host_w=host_w, interval=sure,
+        notes=(*_notes(graph, soc, work), *risks, *features.notes, *said),
+        **_price(graph, features, places, found, domains, soc, runtime), **features.structure,
     )  # fmt: skip
 
 
@@ -107,17 +111,6 @@ class _Places:
     host: int
 
 
-@dataclass(frozen=True, eq=False)
-class _Choices:
-    """Alternatives as (queue, precision) pairs, op after op."""
-
-    pairs: tuple[tuple[int, str], ...]
-    ops: list[int]
-    start: np.ndarray[tuple[int], np.dtype[np.int32]]
-    refusals: tuple[tuple[Refusal, ...], ...]
-    delegates: tuple[str, ...]
-
-
 def _places(soc: SoC, runtime: str) -> _Places:
     queues, rates, tables = [], [], []
     for name, target in soc.queues.items():
@@ -133,35 +126,9 @@ def _places(soc: SoC, runtime: str) -> _Places:
     return _Places(tuple(queues), rates, tables, host)
 
 
-def _choose(
-    graph: Graph, places: _Places, wanted: str, quantized: bool, supported: Supported | None, others: Mapping[str, Supported] | None
-) -> _Choices:
-    pairs: list[tuple[int, str]] = []
-    processors = [r.processor for r in places.rates]
-    owners: list[int] = []
-    delegates: list[str] = []
-    refusals: list[tuple[Refusal, ...]] = []
-    start = [0]
-    for i, op in enumerate(graph.ops):
-        refused: list[Refusal] = []
-        for q, processor in enumerate(processors):
-            got = offer(graph, op, processor, places.support[q], wanted, quantized, supported, others)
-            pairs.extend((q, p) for p in got.precisions)
-            owners.extend(i for _ in got.precisions)
-            delegates.extend(got.delegate or places.queues[q].delegate for _ in got.precisions)
-            refused.extend(Refusal(q, p, why) for p, why in got.refusals)
-        if len(pairs) == start[-1]:
-            why = "; ".join(dict.fromkeys(f"{places.queues[r.queue].kind} {r.precision}: {r.reason}" for r in refused))
-            nodes = ", ".join(repr(n) for n in op.origin) or repr(op.name)
-            raise UnsupportedModelError(f"node {nodes} ({op.type}) of {graph.name!r} can run nowhere on this SoC: {why}")
-        start.append(len(pairs))
-        refusals.append(tuple(refused))
-    return _Choices(tuple(pairs), owners, np.array(start, np.int32), tuple(refusals), tuple(delegates))
-
-
-def _domains(places: _Places, choices: _Choices) -> tuple[Domain, ...]:
+def _domains(places: _Places, found: Alternatives) -> tuple[Domain, ...]:
     """One domain a CPU queue, one an accelerator queue and storage type in use; the host's first."""
-    used = set(choices.pairs)
+    used = {(x.queue, x.precision) for x in found.options}
     out: list[Domain] = []
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor
@@ -170,20 +137,6 @@ def _domains(places: _Places, choices: _Choices) -> tuple[Domain, ...]:
             continue
         out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "w8a8") if (q, p) in used)
     return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
-
-
-def _structure(graph: Graph, names: tuple[str, ...]) -> dict[str, Any]:
-    """Who reads and writes what, as arrays."""
-    index = {n: i for i, n in enumerate(names)}
-    return {
-        "op_names": tuple(op.name for op in graph.ops),
-        "op_inputs": Csr.from_rows([[index[n] for n in graph.activations(op)] for op in graph.ops]),
-        "op_outputs": Csr.from_rows([[index[o] for o in op.outputs if o] for op in graph.ops]),
-        "predecessors": graph.predecessors,
-        "successors": graph.successors,
-        "tensor_producer": np.array([graph.producer.get(n, -1) for n in names], np.int32),
-        "graph_outputs": np.array([index[o] for o in graph.outputs if o in index], np.int32),
-    }
 
 
 def _storage(kind: str, precision: str, quantized: bool) -> Storage:
@@ -197,57 +150,49 @@ def _storage(kind: str, precision: str, quantized: bool) -> Storage:
 
 
 def _price(
-    graph: Graph, work: Work, places: _Places, choices: _Choices, domains: tuple[Domain, ...], soc: SoC, runtime: str, quantized: bool
+    graph: Graph, features: Features, places: _Places, found: Alternatives, domains: tuple[Domain, ...], soc: SoC, runtime: str
 ) -> dict[str, Any]:
     """Columns of the table, one entry an alternative."""
-    owner = np.array(choices.ops, np.int64)
-    queue = np.array([q for q, _ in choices.pairs], np.int32)
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
-    domain = np.array([domain_of[q, "f32" if places.queues[q].kind == "cpu" else p] for q, p in choices.pairs], np.int32)
-    columns = {k: np.zeros(len(owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes", "ahead_bytes", "free_s")}
-    inside = control_flow.bodies(graph)
-    apart = {
-        q: composites.taken_apart(graph, places.rates[q].processor.fusions, work) if soc.id != "host" else composites.Apart(work)
-        for q in sorted({q for q, _ in choices.pairs})
-    }
-    for q, p in sorted(set(choices.pairs)):
-        rates = places.rates[q]
-        storage, pace = _storage(places.queues[q].kind, p, quantized), rates.family.pace.get(runtime, 1.0)
-        parts = apart[q]
-        if rates.family.tiled:
-            tiles = tiles_of(graph, parts.work, parts.parts)
-            cost: Cost = parts.together(streaming.tiled_cost(parts.work, tiles, rates, p, storage, runtime))
-        else:
-            cost = parts.together(roofline(parts.work, rates, p, storage, pace))
-        cost = control_flow.with_bodies(cost, inside, rates, p, storage, pace)
-        rows = np.array([i for i, pair in enumerate(choices.pairs) if pair == (q, p)], np.int64)
+    domain = np.array([domain_of[x.queue, "f32" if places.queues[x.queue].kind == "cpu" else x.precision] for x in found.options], np.int32)
+    columns = {k: np.zeros(len(found.owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes", "ahead_bytes", "free_s")}
+    pair_of = {pair: i for i, pair in enumerate(dict.fromkeys((x.queue, x.precision) for x in found.options))}
+    pairs = np.array([pair_of[x.queue, x.precision] for x in found.options])[found.option]
+    for (q, p), pair in pair_of.items():
+        cost = _cost(graph, features, places, q, p, soc, runtime)
+        rows = np.flatnonzero(pairs == pair)
         for name, column in columns.items():
-            column[rows] = getattr(cost, name)[owner[rows]]
-    _stream(columns, owner, queue)
-    delegated.add(columns, choices.delegates, _own(places, choices))
-    bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[queue]
-    power = np.array([r.active_w for r in places.rates])[queue]
+            column[rows] = getattr(cost, name)[found.owner[rows]]
+    _stream(columns, found.owner, found.queue)
+    delegated.add(columns, found.foreign(places.queues))
+    bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[found.queue]
+    power = np.array([r.active_w for r in places.rates])[found.queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
     energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
-    return {**columns, "alt_queue": queue, "alt_domain": domain, "macs": work.macs[owner], "energy_j": energy}
+    macs = features.work.macs[found.owner]
+    return {**columns, "alt_queue": found.queue, "alt_domain": domain[found.option], "macs": macs, "energy_j": energy}
 
 
-def _stream(columns: dict[str, FloatArray], owner: np.ndarray[Any, Any], queue: np.ndarray[Any, Any]) -> None:
+def _cost(graph: Graph, features: Features, places: _Places, q: int, precision: str, soc: SoC, runtime: str) -> Cost:
+    """What every op costs on a queue at a precision."""
+    rates, fusions = places.rates[q], places.rates[q].processor.fusions
+    storage = _storage(places.queues[q].kind, precision, features.choosing.quantized)
+    pace = rates.family.pace.get(runtime, 1.0)
+    parts = features.apart(graph, fusions) if soc.id != "host" else Apart(features.work, features.groups)
+    if rates.family.tiled:
+        cost = parts.together(streaming.tiled_cost(parts.work, features.tiles(graph, fusions), rates, precision, storage, runtime))
+    else:
+        cost = parts.together(roofline(parts.work, rates, precision, storage, pace))
+    return control_flow.with_bodies(cost, features.bodies, rates, precision, storage, pace)
+
+
+def _stream(columns: dict[str, FloatArray], owner: IntArray, queue: IntArray) -> None:
     """Spread the weights that a queue fetches ahead over the ops that it can run, in place."""
     ahead, free = columns.pop("ahead_bytes"), columns.pop("free_s")
     for q in np.unique(queue[ahead > 0.0]).tolist():
         mine = np.flatnonzero(queue == q)
         first = mine[np.unique(owner[mine], return_index=True)[1]]
         columns["dram_bytes"][mine] = streaming.spread(columns["dram_bytes"], ahead, free, first)[mine]
-
-
-def _own(places: _Places, choices: _Choices) -> list[str]:
-    """The delegate of each alternative's queue."""
-    return [places.queues[q].delegate for q, _ in choices.pairs]
-
-
-def _delegated(graph: Graph, places: _Places, choices: _Choices) -> tuple[str, ...]:
-    return delegated.notes(graph, choices.ops, choices.delegates, _own(places, choices))
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:

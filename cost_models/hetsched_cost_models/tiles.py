@@ -8,16 +8,19 @@ decide here; what it costs is in :mod:`hetsched_cost_models.hexagon`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hetsched.graph import Graph, Op, Tensor
+from hetsched_cost_models.alike import Alike
+from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.language import language_work
 from hetsched_cost_models.matrices import matrix_work
 from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
-from hetsched_cost_models.work import FloatArray, IntArray, Work, vector_kind
+from hetsched_cost_models.work import FloatArray, IntArray, vector_kind
 
 #: Kinds of operators that the form tells apart, in the order of the arrays.
 KINDS = (
@@ -63,20 +66,36 @@ class Tiles:
     tokens: FloatArray
 
 
-def tiles_of(graph: Graph, work: Work, ops: Sequence[Op] | None = None) -> Tiles:
-    """Tiled work of every op of ``graph``, or of ``ops`` that are in the bodies of its ops; ``work`` is theirs."""
-    ops = graph.ops if ops is None else ops
-    seen: set[str] = set()
-    rows = [_row(graph, op, CLASSES[int(work.cls[i])], VECTOR_KINDS[int(work.kind[i])], seen) for i, op in enumerate(ops)]
-    columns = np.array(rows, float).reshape(len(rows), 7).T
+def tiles_of(graph: Graph, apart: Apart, groups: Alike) -> Tiles:
+    """Tiled work of every part of ``graph`` as it is taken ``apart``; ``groups`` are its ops alike."""
+    work, parts = apart.work, apart.parts
+    used, first = np.unique(parts.kind, return_index=True)
+    classes = zip(used.tolist(), work.cls[first].tolist(), work.kind[first].tolist(), strict=True)
+    rows = np.zeros((len(parts.example), 6))
+    for part, cls, kind in classes:
+        rows[part] = _row(graph, parts.example[part], CLASSES[cls], VECTOR_KINDS[kind])
+    columns = rows[parts.kind].T
     elems = work.float_elems + work.quant_elems + work.other_bytes / _OTHER_BYTES
     macs = np.where(columns[1] > 0, columns[1], work.macs)
-    functions = np.maximum(columns[4], work.activation_elems)
-    return Tiles(columns[0].astype(np.int64), macs, elems, columns[2], columns[3], functions, columns[5], columns[6])
+    functions = np.maximum(columns[3], work.activation_elems)
+    kinds = columns[0].astype(np.int64)
+    once = _read_once(graph, apart.inputs(graph, groups), kinds == KINDS.index("gemm"))
+    return Tiles(kinds, macs, elems, columns[2], once, functions, columns[4], columns[5])
 
 
-def _row(graph: Graph, op: Op, cls: str, kind: str, seen: set[str]) -> tuple[float, ...]:
-    """kind, macs (0: as counted), written, once, functions, heads, tokens."""
+def _read_once(graph: Graph, inputs: Iterable[Sequence[str]], product: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
+    """Elements that each part reads and that no ``product`` before it has read; constants aside."""
+    elements = {n: t.elements for n, t in graph.tensors.items() if not t.is_constant}
+    once = np.zeros(len(product))
+    for i, (names, multiplies) in enumerate(zip(inputs, product.tolist(), strict=True)):
+        once[i] = sum([elements.get(n, 0) for n in dict.fromkeys(names)])
+        if multiplies:
+            elements.update((n, 0) for n in names if n in elements)
+    return once
+
+
+def _row(graph: Graph, op: Op, cls: str, kind: str) -> tuple[float, ...]:
+    """kind, macs (0: as counted), written, functions, heads, tokens."""
     outputs = [graph.tensors[o] for o in op.outputs if o]
     written = sum(t.elements for t in outputs)
     shape = outputs[0].shape if outputs else ()
@@ -87,14 +106,8 @@ def _row(graph: Graph, op: Op, cls: str, kind: str, seen: set[str]) -> tuple[flo
     if name in ("matmul", "softmax"):
         heads = op.attr_int("num_heads", 0) or op.attr_int("q_num_heads", 0) or math.prod(shape[:-2])
     tokens = name not in _OF_IMAGES and (len(shape) <= 3 or (len(shape) == 4 and name in ("matmul", "softmax")))
-    once = 0
-    for n in dict.fromkeys(op.inputs):
-        if n and not graph.tensors[n].is_constant and n not in seen:
-            once += graph.tensors[n].elements
-            if name == "gemm":
-                seen.add(n)
     functions = written * _functions_inside(graph, op)
-    return (KINDS.index(name), _blocks(graph, op, name), written, once, functions, max(1, heads), float(tokens))
+    return (KINDS.index(name), _blocks(graph, op, name), written, functions, max(1, heads), float(tokens))
 
 
 def _functions_inside(graph: Graph, op: Op) -> int:

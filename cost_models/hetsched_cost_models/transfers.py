@@ -9,14 +9,18 @@ share everything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from hetsched.costs import Domain, FloatArray, Queue
 from hetsched.graph import DType, Graph
 from hetsched.socs import SoC
 from hetsched.states import resident
 from hetsched_cost_models.roofline import Rates
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,32 +34,66 @@ class Transfers:
     bytes: FloatArray
 
 
-def storage_bits(graph: Graph, names: tuple[str, ...], domains: tuple[Domain, ...], kinds: list[str], float_to_i8: bool) -> FloatArray:
-    """[t, d] bits of one element of each tensor in each domain.
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """What the activations of a graph are, one entry a tensor.
+
+    ``bits``: of an element as declared; ``exact_bytes``: of those that are as large as they are stored everywhere (``exact``);
+    ``still``: states that stay with their operator; ``spatial``: at least three dimensions, so that their layout matters.
+    """
+
+    bits: FloatArray
+    is_float: BoolArray
+    is_quantized: BoolArray
+    elements: FloatArray
+    spatial: BoolArray
+    still: BoolArray
+    exact: BoolArray
+    exact_bytes: FloatArray
+
+
+def activations_of(graph: Graph, names: tuple[str, ...]) -> Activations:
+    """The tensors ``names`` of a graph; float32 states are as large as any float tensor of where they are."""
+    tensors, stay = [graph.tensors[n] for n in names], resident(graph)
+    rows = [
+        (
+            t.dtype.bits,
+            t.dtype.is_float,
+            t.quantization is not None,
+            t.elements,
+            len(t.shape) >= 3,
+            t.name in stay,
+            t.dtype is DType.F32,
+            t.nbytes,
+        )
+        for t in tensors
+    ]
+    bits, is_float, quantized, elements, spatial, still, wide, nbytes = np.array(rows, float).reshape(len(rows), 8).T
+    still = still > 0
+    return Activations(bits, is_float > 0, quantized > 0, elements, spatial > 0, still, still & (wide == 0), nbytes)
+
+
+def storage_bits(tensors: Activations, domains: tuple[Domain, ...], kinds: list[str], float_to_i8: bool) -> FloatArray:
+    """[d, t] bits of one element of each tensor in each domain.
 
     On a CPU a tensor is as declared. On an accelerator floats have the domain's type (in a ``w8a8`` domain 8 bits for a
     float model that is planned as quantized, 16 for a QDQ model's remaining floats), quantized integers are dequantized
     in a float domain, and 64-bit integers become 32-bit ones.
     """
-    bits = np.zeros((len(names), len(domains)))
-    tensors = [graph.tensors[n] for n in names]
-    own = np.array([t.dtype.bits for t in tensors], float)
-    is_float = np.array([t.dtype.is_float for t in tensors], bool)
-    is_quant = np.array([t.quantization is not None for t in tensors], bool)
+    bits = np.zeros((len(domains), len(tensors.bits)))
     for d, (domain, kind) in enumerate(zip(domains, kinds, strict=True)):
         if kind == "cpu":
-            bits[:, d] = own
+            bits[d] = tensors.bits
             continue
         wide = 32.0 if domain.dtype == "f32" else 16.0
         as_float = 8.0 if domain.dtype == "w8a8" and float_to_i8 else wide
-        as_quant = own if domain.dtype == "w8a8" else wide
-        bits[:, d] = np.where(is_float, as_float, np.where(is_quant, as_quant, np.minimum(own, 32.0)))
+        as_quant = tensors.bits if domain.dtype == "w8a8" else wide
+        bits[d] = np.where(tensors.is_float, as_float, np.where(tensors.is_quantized, as_quant, np.minimum(tensors.bits, 32.0)))
     return bits
 
 
 def transfers(
-    graph: Graph,
-    names: tuple[str, ...],
+    tensors: Activations,
     soc: SoC,
     queues: tuple[Queue, ...],
     rates: list[Rates],
@@ -65,35 +103,30 @@ def transfers(
 ) -> Transfers:
     """Costs of every tensor between every pair of domains; the queue ``host`` maintains the caches.
 
-    States that stay with their operator (:func:`hetsched.states.resident`) cost nothing, and are as large as they are stored
-    (float32 ones as any float tensor of the domain).
+    States that stay with their operator (:func:`hetsched.states.resident`) cost nothing, and are as large as they are stored.
     """
-    t, d = len(names), len(domains)
+    t, d = len(tensors.bits), len(domains)
     kinds = [queues[x.queue].kind for x in domains]
-    bits = storage_bits(graph, names, domains, kinds, float_to_i8)
-    elements = np.array([graph.tensors[n].elements for n in names], float)
-    spatial = np.array([len(graph.tensors[n].shape) >= 3 for n in names], bool)
-    size = elements[:, None] * bits / 8.0
-    stay = resident(graph)
-    still = np.array([n in stay for n in names], bool)
-    exact = still & np.array([graph.tensors[n].dtype is not DType.F32 for n in names], bool)
-    size[exact] = np.array([graph.tensors[n].nbytes for n in names], float)[exact, None]
-    conversion, maintenance = np.zeros((t, d, d)), np.zeros((t, d, d))
-    energy, moved = np.zeros((t, d, d)), np.zeros((t, d, d))
+    bits = storage_bits(tensors, domains, kinds, float_to_i8)
+    size = tensors.elements * bits / 8.0
+    size[:, tensors.exact] = tensors.exact_bytes[tensors.exact]
+    conversion, maintenance = np.zeros((d, d, t)), np.zeros((d, d, t))
+    energy, moved = np.zeros((d, d, t)), np.zeros((d, d, t))
     byte_j = soc.memory.energy_j_per_byte.value
     for a, source in enumerate(domains):
         for b, target in enumerate(domains):
             if a == b or _same_place(queues, source, target):
                 continue
-            differs = ((bits[:, a] != bits[:, b]) | ((source.layout != target.layout) & spatial)) & ~still
+            differs = ((bits[a] != bits[b]) | ((source.layout != target.layout) & tensors.spatial)) & ~tensors.still
             rate = rates[target.queue]
-            both = size[:, a] + size[:, b]
-            conversion[:, a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)
-            moved[:, a, b] = np.where(differs, both, 0.0)
-            _cross(soc, queues, source, target, np.where(still, 0.0, size[:, a]), maintenance[:, a, b], moved[:, a, b])
-            maintenance[still, a, b] = 0.0
-            energy[:, a, b] = conversion[:, a, b] * rate.active_w + maintenance[:, a, b] * rates[host].one_core_w + moved[:, a, b] * byte_j
-    return Transfers(size, conversion, maintenance, energy, moved)
+            both = size[a] + size[b]
+            conversion[a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)
+            moved[a, b] = np.where(differs, both, 0.0)
+            _cross(soc, queues, source, target, np.where(tensors.still, 0.0, size[a]), maintenance[a, b], moved[a, b])
+            maintenance[a, b, tensors.still] = 0.0
+            energy[a, b] = conversion[a, b] * rate.active_w + maintenance[a, b] * rates[host].one_core_w + moved[a, b] * byte_j
+    costs = (np.ascontiguousarray(np.moveaxis(c, -1, 0)) for c in (conversion, maintenance, energy, moved))
+    return Transfers(np.ascontiguousarray(size.T), *costs)
 
 
 def _same_place(queues: tuple[Queue, ...], a: Domain, b: Domain) -> bool:

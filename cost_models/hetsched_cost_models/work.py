@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Graph, Op, Tensor
+from hetsched_cost_models.alike import Alike, alike
 from hetsched_cost_models.language import is_state, language_work, share_appended, state_bytes, weight_share
 from hetsched_cost_models.matrices import matrix_work
 from hetsched_cost_models.operators import GATHERS, SLICES, VECTOR_KINDS, is_known, kind_of
@@ -57,10 +58,19 @@ class Work:
     state_vector_bytes: FloatArray
     unknown: tuple[int, ...]
 
+    def take(self, rows: IntArray) -> Work:
+        """The work of ops that are like those in ``rows`` (:mod:`hetsched_cost_models.alike`)."""
+        columns = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "unknown"}
+        return Work(unknown=tuple(np.flatnonzero(np.isin(rows, self.unknown)).tolist()), **columns)
 
-def work_of(graph: Graph, ops: Sequence[Op] | None = None) -> Work:
-    """Count the work of every op of ``graph``, or of ``ops`` that are in the body of one of them."""
-    ops = graph.ops if ops is None else ops
+
+def work_of(graph: Graph, ops: Sequence[Op] | None = None, groups: Alike | None = None) -> Work:
+    """Count the work of every op of ``graph``, or of ``ops`` that are in the body of one of them; ``groups`` are theirs."""
+    groups = groups or alike(graph, graph.ops if ops is None else ops)
+    return _count(graph, groups.example).take(groups.kind)
+
+
+def _count(graph: Graph, ops: Sequence[Op]) -> Work:
     n = len(ops)
     columns = {name: np.zeros(n) for name in (
         "macs", "m", "n", "k", "float_elems", "quant_elems", "other_bytes", "weight_float_elems", "weight_quant_elems",

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from hetsched.graph import Graph
+from hetsched_cost_models.alike import alike
+from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.tiles import KINDS, tiles_of
 from hetsched_cost_models.work import work_of
 
@@ -15,7 +17,8 @@ Build = Callable[..., Graph]
 
 
 def _tiles(graph: Graph) -> Mapping[str, Any]:
-    t = tiles_of(graph, work_of(graph))
+    groups = alike(graph, graph.ops)
+    t = tiles_of(graph, Apart(work_of(graph), groups), groups)
     return {
         **{f: getattr(t, f).tolist() for f in ("macs", "elems", "written", "once", "heads", "tokens")},
         "kind": [KINDS[k] for k in t.kind],

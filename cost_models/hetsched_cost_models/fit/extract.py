@@ -18,11 +18,10 @@ import numpy as np
 
 from hetsched.soc_files import load_soc
 from hetsched.states import resident
-from hetsched_cost_models.composites import taken_apart
+from hetsched_cost_models.features import features_of
 from hetsched_cost_models.fit.dataset import COLUMNS, EARLIER, GRAPHS_FILE, OPERATORS_FILE, RELEASE, ROWS_FILE
 from hetsched_cost_models.fit.rows_file import write_rows
-from hetsched_cost_models.tiles import tiles_of
-from hetsched_cost_models.work import FloatArray, work_of
+from hetsched_cost_models.work import FloatArray
 
 #: Where the data lie beside a checkout.
 MEASUREMENTS, GRAPHS = Path("../shared/measurements"), Path("../shared/models/aihub")
@@ -35,8 +34,9 @@ def work_of_file(path: Path) -> tuple[FloatArray, tuple[float, float], tuple[str
     inputs = importlib.import_module("hetsched.app.inputs")  # by name: this program stands above all floors
     chip = load_soc("snapdragon-8-gen-3")
     graph = inputs.targeted(inputs.load(path), chip)
-    apart = taken_apart(graph, chip.by_name["npu"].fusions, work_of(graph))
-    work, tiles = apart.work, tiles_of(graph, apart.work, apart.parts)
+    features, fusions = features_of(graph), chip.by_name["npu"].fusions
+    apart, tiles = features.apart(graph, fusions), features.tiles(graph, fusions)
+    work = apart.work
     constants = work.weight_float_elems + work.weight_quant_elems + work.weight_packed_elems
     columns = {
         "kind": tiles.kind, "macs": tiles.macs, "elems": work.float_elems + work.quant_elems, "other_bytes": work.other_bytes,
@@ -46,7 +46,7 @@ def work_of_file(path: Path) -> tuple[FloatArray, tuple[float, float], tuple[str
     table, count = np.unique(np.stack([columns[c] for c in COLUMNS[:-1]], axis=1), axis=0, return_counts=True)
     stay = resident(graph)
     sizes = [sum(graph.tensors[n].elements for n in names if n not in stay) for names in (graph.inputs, graph.outputs)]
-    types = tuple(sorted({op.type for op in apart.parts or graph.ops}))
+    types = tuple(sorted({op.type for op in apart.parts.example}))
     return np.column_stack([table, count]), (float(sizes[0]), float(sizes[1])), types
 
 
