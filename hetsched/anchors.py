@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hetsched.socs import Name
+from hetsched.soc_quantities import Name
 
 Unit = Literal["cpu", "gpu", "npu", "all"]
 #: A latency outside is a slip of units.

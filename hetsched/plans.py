@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hetsched.anchors import Anchor
 from hetsched.measured import Measured
-from hetsched.socs import Name
+from hetsched.soc_quantities import Name
 
 OPERATOR_SET = "hetsched-ops-1"
 MINIMUM_RUNTIME = "0.1.0"

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from hetsched.fusions import Fusions
-from hetsched.socs import Cluster, Features, Figure, Processor, SoC
+from hetsched.soc_quantities import Features, Figure
+from hetsched.socs import Cluster, Processor, SoC
 
 
 @dataclass(frozen=True, slots=True)

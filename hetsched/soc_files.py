@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hetsched import plain_yaml
 from hetsched.errors import SoCError
 from hetsched.soc_overrides import apply
 from hetsched.socs import SoC
@@ -151,8 +152,6 @@ def unknown_soc(name: str, known: tuple[str, ...]) -> str:
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
@@ -160,29 +159,13 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
         raise SoCError(f"cannot read the SoC file {path}: {e}") from e
-    if "&" in text or "*" in text:
-        _refuse_aliases(text, path)
     try:
-        raw = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe loaders)
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
-        mark = getattr(e, "problem_mark", None)
-        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SoCError(f"{path} is not valid YAML{at}: {getattr(e, 'problem', None) or type(e).__name__}") from e
+        raw = plain_yaml.load(text)
+    except ValueError as e:
+        raise SoCError(f"{path} {e}") from e
     if not isinstance(raw, dict):
         raise SoCError(f"{path} holds {_short(raw)}, not a mapping: a SoC file starts with 'schema_version: 1' and 'id: ...'")
     return raw
-
-
-def _refuse_aliases(text: str, path: Path) -> None:
-    """Aliases can blow a small file up to gigabytes ("billion laughs"); SoC files do not need them."""
-    import yaml
-
-    try:
-        for token in yaml.scan(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(token, yaml.AliasToken):
-                raise SoCError(f"{path} uses a YAML alias (*{token.value}) at line {token.start_mark.line + 1}: write the value out")
-    except yaml.YAMLError:
-        return  # the parser reports it, with its own position
 
 
 def _short(value: Any) -> str:

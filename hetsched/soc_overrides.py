@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from hetsched import soc_aliases
+from hetsched import plain_yaml, soc_aliases
 from hetsched.errors import SoCError
 from hetsched.soc_aliases import Raw
 
@@ -128,18 +128,14 @@ def _parsed(field: str, text: str) -> Any:
     Raises:
         SoCError: neither.
     """
-    import yaml
-
     try:
         return float(text)
     except ValueError:
         pass
     try:
-        if "&" in text or "*" in text:
-            raise SoCError(f"cannot set {field!r} to {text!r}: YAML anchors and aliases are not taken, write the value out")
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as e:
-        raise SoCError(f"cannot set {field!r} to {text!r}: it is not a number or a YAML value") from e
+        return plain_yaml.load(text)
+    except ValueError as e:
+        raise SoCError(f"cannot set {field!r} to {text!r}: it is not a number or a YAML value: it {e}") from e
 
 
 @cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hetsched.soc_figures import Line, peak
-from hetsched.socs import Cluster, Figure, Link, Processor, SoC
+from hetsched.soc_quantities import Figure
+from hetsched.socs import Cluster, Link, Processor, SoC
 
 PRECISIONS = {"f32": "FP32", "f16": "FP16", "bf16": "BF16", "f8": "FP8", "i16": "INT16", "i8": "INT8", "i4": "INT4"}
 _SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
@@ -13,6 +14,7 @@ _OPS = (("TOPS", 1e12), ("GOPS", 1e9))
 _UNITS: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = (
     ("_j_per_byte", (("pJ/B", 1e-12),)),
     ("_s_per_byte", (("ns/B", 1e-9),)),
+    ("_s_per_weight", (("ns/weight", 1e-9),)),
     ("_ops_s", _OPS),
     ("bytes_s", (("GB/s", 1e9),)),
     ("_bytes", _BYTES),
@@ -68,6 +70,7 @@ def processor_lines(soc: SoC, processor: Processor) -> list[tuple[str, str]]:
         ("on chip", marked("onchip_bytes", processor.onchip_bytes)),
         ("launch", marked("launch_s", processor.launch_s)),
         ("operator", marked("op_overhead_s", processor.op_overhead_s)),
+        *_of_models(processor),
         ("power", _power(processor)),
         ("float is", f"{PRECISIONS[processor.float_dtype]}, layout {processor.layout}"),
         ("runs by", processor.delegate + (f", operators of {processor.support}" if processor.support else "")),
@@ -98,6 +101,21 @@ def link_line(link: Link) -> str:
     return f"sync {marked('_s', link.sync_s)}, {caches}, {link.handle or 'copied'}{f', {link.fence}' if link.fence else ''}"
 
 
+def market(soc: SoC) -> str:
+    """``flagship of 2023-10``."""
+    m = soc.market
+    return "-" if m is None else f"{m.tier} of {m.release}{'' if m.estimated is None else '~'}"
+
+
+def power_basis(soc: SoC) -> str:
+    """What power and energy of a SoC rest on, wherever they are shown; empty if every voltage is known."""
+    points = [o for p in soc.processors for c in p.clusters for o in c.operating_points]
+    if not any(o.voltage_estimated for o in points):
+        return ""
+    why = "no Snapdragon voltage is published" if soc.family == "snapdragon" else "all but those that its file gives a source"
+    return f"power and energy are estimates: they go with the square of supply voltages that are estimated ({why})"
+
+
 def trip_lines(soc: SoC) -> list[str]:
     """The trips of the thermal governors."""
     return [
@@ -125,6 +143,18 @@ def _clock(cluster: Cluster) -> str:
 def _span(cores: tuple[int, ...]) -> str:
     whole = tuple(range(cores[0], cores[-1] + 1)) == cores
     return f"{cores[0]}-{cores[-1]}" if whole and len(cores) > 1 else ",".join(str(c) for c in cores)
+
+
+def _of_models(processor: Processor) -> list[tuple[str, str]]:
+    """What whole models meet: the limit of addresses and the first compilation, where they are known."""
+    lines = []
+    if processor.address_bytes is not None:
+        lines.append(("addresses", marked("address_bytes", processor.address_bytes)))
+    if processor.compile_s is not None:
+        each = processor.compile_s_per_weight
+        more = "" if each is None else f" and {each.value * 1e9:.3g} s{'~' if each.estimated else ''} per 1e9 weights"
+        lines.append(("compiles", marked("compile_s", processor.compile_s) + more))
+    return lines
 
 
 def _power(processor: Processor) -> str:

@@ -10,19 +10,13 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from hetsched.errors import SoCError
 from hetsched.fusions import CONSERVATIVE, Fusions
+from hetsched.soc_quantities import Bytes, Features, Figure, Market, Name, PerByte, Rate, Seconds, Share, Strict, Watts, within
 
 Kind = Literal["cpu", "gpu", "npu"]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
 #: No queue has more cores; a longer list is a slip or an attack.
 MAX_CORES = 1024
 _CORE_LIST = re.compile(r"\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*")
@@ -55,61 +49,7 @@ def cores_of(target: str) -> tuple[int, ...]:
     return tuple(sorted({core for first, last in ranges for core in range(first, last + 1)}))
 
 
-class Figure(_Strict):
-    """A number with where it comes from: exactly one of ``source`` and ``estimated`` (the basis of the estimate)."""
-
-    value: float = Field(ge=0)
-    source: str | None = None
-    estimated: str | None = None
-    was: float | None = None
-    """The file's own value, where the user has set another (what-if hardware)."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if (self.source is None) == (self.estimated is None):
-            raise ValueError("a figure needs either 'source: ...' or 'estimated: <basis>'")
-        return self
-
-    def __float__(self) -> float:
-        return self.value
-
-
-def _within(low: float, high: float) -> AfterValidator:
-    """A figure that no machine has is a slip of units or an attack: it would end as a division by zero or as infinity."""
-
-    def check(figure: Figure) -> Figure:
-        if not low <= figure.value <= high:
-            raise ValueError(f"the value {figure.value:g} makes no sense here: it must be from {low:g} to {high:g}")
-        return figure
-
-    return AfterValidator(check)
-
-
-Watts = Annotated[Figure, _within(0, 1e4)]
-Seconds = Annotated[Figure, _within(0, 1e3)]
-Bytes = Annotated[Figure, _within(0, 1e18)]
-Rate = Annotated[Figure, _within(1e3, 1e18)]
-"""Bytes or operations per second."""
-Share = Annotated[Figure, _within(1e-6, 10)]
-PerByte = Annotated[Figure, _within(0, 1e-3)]
-"""Joules or seconds per byte."""
-
-
-class Features(_Strict):
-    """Instruction-set extensions that kernels can use (``dotprod, i8mm, sve2, sme, sme2, bf16, fp16``), with their origin."""
-
-    value: tuple[Name, ...] = Field(max_length=64)
-    source: str | None = None
-    estimated: str | None = None
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if (self.source is None) == (self.estimated is None):
-            raise ValueError("features need either 'source: ...' or 'estimated: <basis>'")
-        return self
-
-
-class OperatingPoint(_Strict):
+class OperatingPoint(Strict):
     """A frequency and its supply voltage; ``voltage_estimated`` is shown wherever power is."""
 
     hz: float = Field(ge=1e3, le=1e12)
@@ -117,7 +57,7 @@ class OperatingPoint(_Strict):
     voltage_estimated: bool = True
 
 
-class Cluster(_Strict):
+class Cluster(Strict):
     """Identical cores that share a clock. A GPU or an NPU is one cluster."""
 
     name: Name
@@ -132,7 +72,7 @@ class Cluster(_Strict):
     """Whole cluster, fully active, at the top operating point; scales with f and V squared."""
     leakage_w: Watts
     """Whole cluster at the top voltage and 25 degrees."""
-    leakage_doubling_k: Annotated[Figure, _within(5, 1e3)] = Figure(value=30.0, estimated="typical FinFET leakage doubles every 25-35 K")
+    leakage_doubling_k: Annotated[Figure, within(5, 1e3)] = Figure(value=30.0, estimated="typical FinFET leakage doubles every 25-35 K")
     idle_w: Watts = Figure(value=0.0, estimated="power-gated when idle")
 
     @model_validator(mode="after")
@@ -148,7 +88,7 @@ class Cluster(_Strict):
         return self.operating_points[-1]
 
 
-class Processor(_Strict):
+class Processor(Strict):
     """A processor that ops can be placed on."""
 
     name: Name
@@ -170,6 +110,12 @@ class Processor(_Strict):
     onchip_bytes: Bytes
     launch_s: Seconds
     op_overhead_s: Seconds
+    address_bytes: Bytes | None = None
+    """What one process can address on it (weights and activations together); None: no limit is known."""
+    compile_s: Seconds | None = None
+    """First compilation of a model on the device, whatever its size; None: not known."""
+    compile_s_per_weight: PerByte | None = None
+    """What each weight adds to it."""
     utilisation: dict[str, Share] = Field(default_factory=dict)
     """Share of the peak that an operator class reaches (``conv1x1, conv, grouped, depthwise, gemm, matmul``), or one at one
     precision (``conv/i8``). What is absent comes from the cost model's parameters of the family."""
@@ -179,7 +125,7 @@ class Processor(_Strict):
     """Composites that its compiler makes; it runs the parts of others one by one."""
 
 
-class Link(_Strict):
+class Link(Strict):
     """What it takes to pass a tensor from one processor to another (both ways)."""
 
     between: tuple[Kind, Kind]
@@ -194,7 +140,7 @@ class Link(_Strict):
     """What signals that a tensor is ready (``sync-file, shared-event, completion-handler``); None: not described."""
 
 
-class Memory(_Strict):
+class Memory(Strict):
     """DRAM and the system cache."""
 
     kind: str
@@ -208,35 +154,35 @@ class Memory(_Strict):
     energy_j_per_byte: PerByte
 
 
-class ThermalNode(_Strict):
+class ThermalNode(Strict):
     """A lump of heat capacity. Processors are named in ``processors``; ambient is implicit."""
 
     name: Name
-    capacity_j_per_k: Annotated[Figure, _within(1e-6, 1e9)]
+    capacity_j_per_k: Annotated[Figure, within(1e-6, 1e9)]
     processors: tuple[Name, ...] = ()
 
 
-class ThermalResistance(_Strict):
+class ThermalResistance(Strict):
     """A heat path; ``ambient`` may be one end."""
 
     between: tuple[Name, Name]
-    k_per_w: Annotated[Figure, _within(1e-6, 1e6)]
+    k_per_w: Annotated[Figure, within(1e-6, 1e6)]
 
 
-class Trip(_Strict):
+class Trip(Strict):
     """A trip point: above ``temperature_c`` of ``node`` the governor cools ``processors``."""
 
     node: Name
-    temperature_c: Annotated[Figure, _within(0, 500)]
-    hysteresis_k: Annotated[Figure, _within(0, 500)]
-    polling_s: Annotated[Figure, _within(1e-3, 1e4)]
+    temperature_c: Annotated[Figure, within(0, 500)]
+    hysteresis_k: Annotated[Figure, within(0, 500)]
+    polling_s: Annotated[Figure, within(1e-3, 1e4)]
     processors: tuple[Name, ...]
     governor: Literal["step_wise", "power_allocator"] = "step_wise"
     upper: float = Field(default=1.0, gt=0, le=1)
     """Deepest state that it may ask for, as a share of a processor's states: the upper bound of the kernel's cooling map."""
 
 
-class Thermal(_Strict):
+class Thermal(Strict):
     """RC network, sensors and trips."""
 
     nodes: tuple[ThermalNode, ...]
@@ -269,7 +215,7 @@ class Thermal(_Strict):
         return found
 
 
-class SoC(_Strict):
+class SoC(Strict):
     """A system on chip. ``id`` is the marketing name in lower case with hyphens."""
 
     schema_version: Literal[1] = 1
@@ -277,7 +223,9 @@ class SoC(_Strict):
     name: str
     vendor: str
     family: str
-    process_nm: float | None = None
+    process_nm: float | None = Field(default=None, gt=0, le=1000)
+    market: Market | None = None
+    """What it is sold for and since when: the order from cheap to dear of ``compare``; None: not on the market."""
     processors: tuple[Processor, ...] = Field(min_length=1)
     queues: dict[Name, str]
     """Queue name -> processor, or ``processor:cores`` (``cpu:2-7``)."""

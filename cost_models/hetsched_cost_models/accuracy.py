@@ -14,7 +14,7 @@ import numpy as np
 
 from hetsched_cost_models.work import FloatArray
 
-PROVIDERS = ("hetsched_cost_models.accuracy_npu", "hetsched_cost_models.accuracy_processors")
+PROVIDERS = tuple(f"hetsched_cost_models.accuracy_{part}" for part in ("npu", "processors", "language"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Point:
     """One measurement and its prediction. ``use``: ``fit`` rows were fitted, ``validate`` rows and other chips were not."""
 
     chip: str
-    unit: str  # cpu | gpu | npu | all
+    unit: str  # cpu | gpu | npu | all, or with a phase of a language model: cpu decode, npu prefill
     precision: str
     runtime: str
     model: str

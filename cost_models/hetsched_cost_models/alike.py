@@ -67,21 +67,18 @@ def _names(op: Op, found: dict[str, None]) -> dict[str, None]:
     return found
 
 
-class _Tensors:
-    """Numbers of tensors alike, by name; -1 for names that only the body of an op knows."""
+class _Tensors(dict[str, int]):
+    """Numbers of tensors alike, by name, given when first asked for; -1 for names that only the body of an op knows."""
 
     def __init__(self, graph: Graph) -> None:
+        super().__init__()
         self._tensors = graph.tensors
         self.states = graph.states
-        self._code: dict[str, int] = {}
         self._codes: dict[Hashable, int] = {}
 
-    def __getitem__(self, name: str) -> int:
-        code = self._code.get(name)
-        if code is None:
-            tensor = self._tensors.get(name)
-            code = -1 if tensor is None else self._codes.setdefault(_tensor(tensor), len(self._codes))
-            self._code[name] = code
+    def __missing__(self, name: str) -> int:
+        tensor = self._tensors.get(name)
+        code = self[name] = -1 if tensor is None else self._codes.setdefault(_tensor(tensor), len(self._codes))
         return code
 
 

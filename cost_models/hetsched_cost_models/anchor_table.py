@@ -27,6 +27,7 @@ from hetsched.soc_files import list_socs, load_soc
 from hetsched_cost_models import accuracy_npu
 from hetsched_cost_models.accuracy import Point
 from hetsched_cost_models.anchoring import are_similar, relation
+from hetsched_cost_models.fit import dataset
 from hetsched_cost_models.parameters import FITTED
 
 RELEASE = "v0.47.0"
@@ -180,7 +181,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{len(rows)} anchors of {len({r.model for r in rows})} networks on {len({r.chip for r in rows})} chips")
     else:
         print(f"{table} is absent: anchors.csv stays as it is")
-    points = [p for p in accuracy_npu.points() if p.unit == "npu"]
+    told = {dataset.CHIPS[c] for c in dataset.SISTERS}
+    points = [p for p in accuracy_npu.points() if p.unit == "npu" and p.chip not in told]
     chips = {c: load_soc(c) for c in sorted({p.chip for p in points})}
     found = misses(points, lambda a, b: are_similar(chips[a], chips[b]))
     write_intervals(found, out / "anchor_intervals.csv")

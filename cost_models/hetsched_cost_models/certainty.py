@@ -7,7 +7,7 @@ graph's arithmetic. Elsewhere the SoC file's interval holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, inf
 from typing import Any
 
 import numpy as np
@@ -46,20 +46,35 @@ def of(
         groups: its ops alike.
         work: of the ops.
     """
-    for q, rate in enumerate(rates):
-        if not rate.family.half_width:
-            continue
-        here = np.zeros(len(graph.ops), bool)
-        here[found.owner[found.queue == q]] = True
-        if _share(work.macs, here) >= _MOST:
-            break
-    else:
+    q = _judged(rates, found, work)
+    if q is None:
         return soc.interval, ()
+    rate, here = rates[q], _runs(found, q, len(graph.ops))
     ops = [groups.example[k] for k in np.unique(groups.kind[here]).tolist()]
-    unseen = unseen_types(graph, parts_on(ops, rate.processor.fusions), rate.family.operators)
+    known = rate.family.operators
+    unseen = unseen_types(graph, parts_on(ops, rate.processor.fusions), known) if known else ()
     used = [(int((found.option == i).sum()), x.precision) for i, x in enumerate(found.options) if x.queue == q]
     precision = min(used, key=lambda counted: (-counted[0], counted[1]))[1]
     return interval(soc, rate, precision, unseen), (slow_path_note(unseen),) if unseen else ()
+
+
+def _runs(found: Alternatives, queue: int, ops: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """[ops] whether the queue can run an op."""
+    here = np.zeros(ops, bool)
+    here[found.owner[found.queue == queue]] = True
+    return here
+
+
+def _judged(rates: Sequence[Rates], found: Alternatives, work: Work) -> int | None:
+    """The queue whose calibrated interval holds: an NPU that can run nearly all, else the least sure of the other processors that can.
+
+    None where one of those is not calibrated.
+    """
+    able = [q for q in range(len(rates)) if _share(work.macs, _runs(found, q, len(work.macs))) >= _MOST]
+    able = [q for q in able if rates[q].processor.kind == "npu"] or able
+    widths = [rates[q].family.half_width.get("all", inf) for q in able]
+    widest = max(widths, default=inf)
+    return None if widest == inf else able[widths.index(widest)]
 
 
 def interval(soc: SoC, rates: Rates, precision: str, unseen: Sequence[str]) -> tuple[float, float]:
@@ -72,7 +87,8 @@ def interval(soc: SoC, rates: Rates, precision: str, unseen: Sequence[str]) -> t
         unseen: operator types that the fit did not see.
     """
     widths = rates.family.half_width
-    cases = [_NAMES.get(precision, precision), *(["unseen"] if unseen else []), *(["other_chip"] if soc.id != _CALIBRATED else [])]
+    strange = unseen or precision == "w4a16"  # nothing of it was fitted
+    cases = [_NAMES.get(precision, precision), *(["unseen"] if strange else []), *(["other_chip"] if soc.id != _CALIBRATED else [])]
     width = max(widths.get(case, widths["all"]) for case in cases)
     return exp(-width), exp(width)
 

@@ -25,7 +25,7 @@ from hetsched_cost_models.tiles import KINDS
 from hetsched_cost_models.work import FloatArray, IntArray
 
 #: Precisions in the order of the arrays, as alternatives are named.
-PRECISIONS = ("f16", "w8a8", "w8a16")
+PRECISIONS = ("f16", "w8a8", "w8a16", "w4a16")
 #: Classes of matrix work; ``rate/<class>`` is relative to a plain convolution's.
 _MATRIX = ("conv1x1", "conv", "grouped", "gemm", "matmul")
 _CONVOLUTIONS = ("conv1x1", "conv", "grouped")
@@ -51,19 +51,24 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A chip's figures: MACs per second in float16 and INT8, vector and memory bytes per second, bytes on chip."""
+    """A chip's figures: MACs per second in float16, INT8 and with 4-bit weights, vector and memory bytes per second, bytes on chip."""
 
     float_macs_s: float
     int8_macs_s: float
+    int4_macs_s: float
     vector_bytes_s: float
     bandwidth_bytes_s: float
     onchip_bytes: float
 
 
 def unit(peak_ops_s: Mapping[str, float], vector_bytes_s: float, bandwidth_bytes_s: float, onchip_bytes: float) -> Unit:
-    """A chip's figures from its peak rates; without a float16 rate it computes floats at a quarter of the INT8 rate."""
+    """A chip's figures from its peak rates.
+
+    Without a float16 rate it computes floats at a quarter of the INT8 rate, without an INT4 rate it unpacks 4-bit weights to 8 bits.
+    """
     int8 = peak_ops_s.get("i8", max(peak_ops_s.values()))
-    return Unit(peak_ops_s.get("f16", int8 / 4.0) / 2.0, int8 / 2.0, vector_bytes_s, bandwidth_bytes_s, onchip_bytes)
+    rates = (peak_ops_s.get("f16", int8 / 4.0) / 2.0, int8 / 2.0, peak_ops_s.get("i4", int8) / 2.0)
+    return Unit(*rates, vector_bytes_s, bandwidth_bytes_s, onchip_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +92,9 @@ def parts_of(load: Load, unit: Unit, precision: IntArray, copies: FloatArray, p:
         p: the parameters by name.
     """
     kind = load.kind
-    peaks = np.array([unit.float_macs_s, unit.int8_macs_s, unit.int8_macs_s])
-    rates = (peaks * np.array([p[f"rate/{name}"] for name in PRECISIONS]))[precision]
+    peaks = np.array([unit.float_macs_s, unit.int8_macs_s, unit.int8_macs_s, unit.int4_macs_s])
+    # No latency with 4-bit weights was fitted: their share of the peak is that of 8-bit ones.
+    rates = (peaks * np.array([p[f"rate/{name}"] for name in ("f16", "w8a8", "w8a16", "w8a16")]))[precision]
     matrix = load.macs / (rates * _by_kind({k: p.get(f"rate/{k}", 1.0) for k in _MATRIX}, np.inf)[kind])
     laid_out = _is(kind, *_LAID_OUT) | (load.tokens > 0)
     slower = np.where(laid_out, 1.0 + copies * (p["layout"] - 1.0), 1.0)
@@ -111,10 +117,10 @@ def vector_bytes(load: Load, precision: IntArray, p: Mapping[str, float]) -> Flo
     kind = load.kind
     whole = {k: p.get(f"vector/{k}", 1.0) for k in KINDS if k not in _CONVOLUTIONS and k != "gemm"}
     written = {**dict.fromkeys(_CONVOLUTIONS, p["vector/conv"]), "gemm": p["vector/gemm"]}
-    looked_up = np.array([1.0, p["function/w8a8"], p["function/w8a16"]])[precision]
-    careful = np.array([1.0, p["norm/w8a8"], p["function/w8a16"]])[precision]
+    looked_up = np.array([1.0, p["function/w8a8"], p["function/w8a16"], p["function/w8a16"]])[precision]
+    careful = np.array([1.0, p["norm/w8a8"], p["function/w8a16"], p["function/w8a16"]])[precision]
     scale = np.where(_is(kind, "norm", "softmax"), careful, np.where(_is(kind, "function"), looked_up, 1.0))
-    narrow = np.where(_is(kind, *_CONVOLUTIONS), np.array([1.0, p["conv/w8a8"], 1.0])[precision], 1.0)
+    narrow = np.where(_is(kind, *_CONVOLUTIONS), np.array([1.0, p["conv/w8a8"], 1.0, 1.0])[precision], 1.0)
     total = load.moved * _by_kind(whole, 0.0)[kind] * scale + load.written * _by_kind(written, 0.0)[kind] * narrow
     total = total + np.where(_is(kind, "gemm"), load.once * p["vector/gemm_read"], 0.0)
     return np.asarray(total + 2.0 * p["vector/function"] * looked_up * load.functions)
@@ -127,6 +133,12 @@ def dispatch(kind: IntArray, tokens: FloatArray, p: Mapping[str, float]) -> Floa
     """
     visible = kind != _VIEW
     return np.asarray(visible * p["op_s"] + _is(kind, "gemm") * p["gemm_s"] + (visible & (tokens > 0)) * p["token_s"])
+
+
+def fixed_scale(vector_bytes_s: float, host_hz: float, p: Mapping[str, float]) -> float:
+    """How much longer a graph's fixed cost takes than on the chip that it was fitted on: part of it is the NPU's, part the host's."""
+    own = p["fixed_on_unit"]
+    return own * p["reference/vector_bytes_s"] / vector_bytes_s + (1.0 - own) * p["reference/host_hz"] / host_hz
 
 
 def _is(kind: IntArray, *names: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

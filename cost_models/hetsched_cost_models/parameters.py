@@ -39,6 +39,8 @@ class Family:
     """Operator types that the fit saw."""
     depth_half: float = 0.0
     """Depth of a product at which it reaches half of its utilisation."""
+    fill_macs: float = 0.0
+    """Multiply-accumulates for which matrix work leaves the processor idle while it starts and ends."""
     op_s: float = 0.0
     """Seconds an operator that runtimes add to the SoC file's."""
     thread_exponent: float | None = None
@@ -124,6 +126,7 @@ def _family(name: str) -> Family:
         half_width={k: _value(v) for k, v in raw.get("half_width", {}).items()},
         operators=frozenset(raw.get("operators", ())),
         depth_half=_value(raw["depth_half"]) if "depth_half" in raw else 0.0,
+        fill_macs=_value(raw["fill_macs"]) if "fill_macs" in raw else 0.0,
         op_s=_value(raw["op_s"]) if "op_s" in raw else 0.0,
         thread_exponent=_value(raw["thread_exponent"]) if "thread_exponent" in raw else None,
     )  # fmt: skip

@@ -13,13 +13,15 @@ from typing import TypeAlias
 from hetsched.errors import OptionError
 from hetsched.graph import CONTROL_FLOW, DType, Graph, Op, Role, Tensor
 from hetsched.socs import Processor
-from hetsched_cost_models.operators import MATRIX
+from hetsched_cost_models.operators import MATRIX, PRODUCTS
 from hetsched_cost_models.support import SupportTable
 
 #: Why a machine's kernels cannot run an op at a precision; None if they can.
 Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
-PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic")
+PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic", "w8a16", "w4a16")
+#: Those whose activations are 16-bit integers, which are for vendors' runtimes.
+WIDE = ("w8a16", "w4a16")
 _NO_RANGES = "its activation has no range, and only CPU kernels quantize one when it arrives"
 #: Operators that no accelerator gets, whatever its table says, and why.
 CPU_ONLY = {
@@ -93,8 +95,8 @@ def integer_product(graph: Graph, op: Op) -> bool:
 class Place:
     """All of a processor that decides which operators it gets, so that equal places get equal offers.
 
-    ``floats``, ``integers``: whether it has a rate for floats, for INT8; ``table``: the accelerator's operator table, None if no limits
-    are known.
+    ``floats``, ``integers``, ``wide``: whether it has a rate for floats, for INT8, for 8-bit weights and 16-bit activations; ``table``: the
+    accelerator's operator table, None if no limits are known.
     """
 
     kind: str
@@ -102,14 +104,15 @@ class Place:
     float_dtype: str
     floats: bool
     integers: bool
+    wide: bool
     table: SupportTable | None
 
     @classmethod
-    def of(cls, processor: Processor, table: SupportTable | None) -> Place:
+    def of(cls, processor: Processor, table: SupportTable | None, *, wide: bool = False) -> Place:
         """What decides of ``processor``, through the runtime that has this ``table``."""
         peaks = {p for c in processor.clusters for p in c.peak_ops_s}
         floats = bool({"f16", "bf16", "f32"} & peaks)
-        return cls(processor.kind, processor.model, processor.float_dtype, floats, "i8" in peaks, table)
+        return cls(processor.kind, processor.model, processor.float_dtype, floats, "i8" in peaks, wide, table)
 
 
 def offer(
@@ -127,7 +130,7 @@ def offer(
         supported: what this machine's CPU kernels refuse, and why; None: no kernel is known, a rule of thumb decides.
         others: delegate name -> what that delegate refuses on this machine's CPU; asked, in float, where no kernel can.
     """
-    dynamic = wanted == "w8a8-dynamic"
+    dynamic, stored = wanted == "w8a8-dynamic", _stored(graph, op, wanted)
     integers = wanted == "w8a8" or (wanted != "float" and (is_dynamic(op) or (quantized_model and uses_integers(graph, op))))
     integers = integers or (dynamic and place.kind == "cpu")
     if place.kind == "cpu":
@@ -141,16 +144,23 @@ def offer(
         name = op.type if not op.domain else f"{op.type} of domain {op.domain!r}"
         return Offer((), ((place.float_dtype, f"a custom operator runs on the CPU only, and {name} is one"),))
     refusals: list[tuple[str, str]] = [("w8a8", _NO_RANGES)] if dynamic and not integers and integer_product(graph, op) else []
-    if integers:
-        why = _integer_refusal(graph, op, place)
+    if integers or stored in WIDE:
+        why = _integer_refusal(graph, op, place, stored)
         if why is None:
-            return Offer(("w8a8",), ())
-        refusals.append(("w8a8", why))
+            return Offer((stored,), ())
+        refusals.append((stored, why))
     why = _float_refusal(graph, op, place)
     if why is None:
         return Offer((place.float_dtype,), tuple(refusals))
     refusals.append((place.float_dtype, why))
     return Offer((), tuple(refusals))
+
+
+def _stored(graph: Graph, op: Op, wanted: str) -> str:
+    """The integers that an accelerator computes an op in; 4-bit weights are those of products with constants."""
+    if wanted not in WIDE:
+        return "w8a8"
+    return "w4a16" if wanted == "w4a16" and op.type in PRODUCTS and graph.constants(op) else "w8a16"
 
 
 def _is_custom(op: Op, table: SupportTable | None) -> bool:
@@ -192,7 +202,9 @@ def _float_refusal(graph: Graph, op: Op, place: Place) -> str | None:
     return place.table.refusal(graph, op, "f16") if place.table is not None else None
 
 
-def _integer_refusal(graph: Graph, op: Op, place: Place) -> str | None:
+def _integer_refusal(graph: Graph, op: Op, place: Place, precision: str) -> str | None:
+    if precision in WIDE and not place.wide:
+        return f"no rate of {place.model} is known for {precision[1]}-bit weights with 16-bit activations"
     if not place.integers:
         return f"{place.model} has no INT8 rate: 8-bit tensors are dequantized to float there"
     return place.table.refusal(graph, op, "w8a8") if place.table is not None else None

@@ -27,7 +27,7 @@ _VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("vi
 #: Elements that CPU kernels compute side by side: rows are padded to a multiple.
 _VECTOR = 16
 #: Precision of an alternative -> precision of the peak rate that it uses.
-PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8"}
+PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8", "w8a16": "i8", "w4a16": "i8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
     shallow = np.where(np.isin(work.cls, sorted(DEPTHWISE)) | (work.k <= 0.0), 1.0, 1.0 + family.depth_half / np.maximum(work.k, 1.0))
-    matrix_s = 2.0 * work.macs * padded * shallow / (peak * shares)
+    matrix_s = 2.0 * (work.macs * padded + family.fill_macs * (work.macs > 0.0)) * shallow / (peak * shares)
     vector_bytes = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
         vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])

@@ -12,16 +12,25 @@ from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
 from hetsched.errors import OptionError
 from hetsched.graph import Graph, IntArray
 from hetsched.socs import SoC
-from hetsched_cost_models import certainty, control_flow, delegated, streaming
+from hetsched_cost_models import certainty, control_flow, delegated, hexagon, streaming
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.features import Features, features_of
-from hetsched_cost_models.parameters import Family, runtimes_of, support_table_name
-from hetsched_cost_models.precisions import Place, Supported, check_precision
+from hetsched_cost_models.parameters import runtimes_of, support_table_name
+from hetsched_cost_models.precisions import WIDE, Place, Supported, check_precision
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
 from hetsched_cost_models.support import SupportTable, support_table
 from hetsched_cost_models.transfers import transfers
 from hetsched_cost_models.work import Work
+
+#: What plans at a precision say that no kernel of this project has.
+_VENDOR = "16-bit integer activations are for a vendor's runtime: this project's own kernels do not run them"
+_NOTES = {
+    "w8a16": (_VENDOR,),
+    "w4a16": (_VENDOR, "no public latency with 4-bit weights was fitted: they are priced as 8-bit ones of half the bytes"),
+}
+#: Bytes of a 4-bit weight with its share of a 16-bit scale for every 32, as in GGUF's Q4_0.
+_NIBBLE = 4.5 / 8.0
 
 
 def build_table(
@@ -34,7 +43,7 @@ def build_table(
         graph: the operator graph, after the passes.
         soc: the SoC.
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
-            ``w8a8`` or ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive).
+            ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive) or ``w8a16`` (float models, on NPUs).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
@@ -42,7 +51,7 @@ def build_table(
             no kernel can, at the cost that :mod:`hetsched_cost_models.delegated` says.
 
     Raises:
-        OptionError: unknown precision, or a runtime that this SoC does not know.
+        OptionError: unknown precision, one that no processor of the SoC has or that the model is beyond, or an unknown runtime.
         UnsupportedModelError: ``supported`` leaves an op nowhere to run; the message names the node and what is missing.
 
     Examples:
@@ -55,15 +64,20 @@ def build_table(
     places = _places(soc, runtime)
     features = features_of(graph)
     quantized, work = features.choosing.quantized, features.work
-    integers = precision == "w8a8" or (precision != "float" and quantized)
-    deciding = [Place.of(r.processor, t) for r, t in zip(places.rates, places.support, strict=True)]
+    if precision in WIDE and quantized:
+        raise OptionError(f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto")
+    held = "w8a16" if precision in WIDE else "w8a8" if precision == "w8a8" or (precision != "float" and quantized) else "float"
+    wide = ["rate/w8a16" in r.family.tiled for r in places.rates]
+    deciding = [Place.of(r.processor, t, wide=w) for r, t, w in zip(places.rates, places.support, wide, strict=True)]
     if soc.id == "host" and supported is not None:
         found = features.choosing.choose_here(graph, places.queues, deciding, precision, supported, others or {})
     else:
         found = features.choosing.choose(graph, places.queues, deciding, precision)
+    if precision in WIDE and all(x.precision not in WIDE for x in found.options):
+        raise OptionError(f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU")
     domains = _domains(places, found)
     moves = transfers(features.activations, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
-    launch_s, sync_s = _launches(soc, places, runtime, integers), _syncs(soc, places.queues)
+    launch_s, sync_s = _launches(soc, places, runtime, held), _syncs(soc, places.queues)
     sure, risks = certainty.of(graph, soc, places.rates, found, features.groups, work)
     host_w = places.rates[places.host].one_core_w
     said = delegated.notes(graph, found.owner, found.delegate, found.foreign(places.queues))
@@ -77,7 +91,7 @@ def build_table(
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
         refusals=found.refusals, host_w=host_w, interval=sure,
-        notes=(*_notes(graph, soc, work), *risks, *features.notes, *said),
+        notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_NOTES.get(precision, ())),
         **_price(graph, features, places, found, domains, soc, runtime), **features.structure,
     )  # fmt: skip
 
@@ -128,23 +142,30 @@ def _places(soc: SoC, runtime: str) -> _Places:
 
 def _domains(places: _Places, found: Alternatives) -> tuple[Domain, ...]:
     """One domain a CPU queue, one an accelerator queue and storage type in use; the host's first."""
-    used = {(x.queue, x.precision) for x in found.options}
+    used = {(x.queue, _held(x.precision)) for x in found.options}
     out: list[Domain] = []
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor
         if queue.kind == "cpu":
             out.append(Domain(q, "f32", "native"))
             continue
-        out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "w8a8") if (q, p) in used)
+        out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "w8a8", "w8a16") if (q, p) in used)
     return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
+
+
+def _held(precision: str) -> str:
+    """The storage type of activations at a precision, by the name of the domain."""
+    return "w8a16" if precision in WIDE else precision
 
 
 def _storage(kind: str, precision: str, quantized: bool) -> Storage:
     """Bytes per element of float and quantized activations, float and quantized weights."""
     if kind == "cpu":
         return Storage(4.0, 1.0, 1.0 if precision == "w8a8" else 4.0, 1.0)
-    if precision == "w8a8":
-        return Storage(2.0 if quantized else 1.0, 1.0, 1.0, 1.0)
+    if precision == "w4a16":
+        return Storage(2.0, 1.0, _NIBBLE, _NIBBLE)
+    if precision in ("w8a8", "w8a16"):
+        return Storage(2.0 if quantized or precision == "w8a16" else 1.0, 1.0, 1.0, 1.0)
     wide = 2.0 if precision == "f16" else 4.0
     return Storage(wide, wide, wide, wide)
 
@@ -154,7 +175,8 @@ def _price(
 ) -> dict[str, Any]:
     """Columns of the table, one entry an alternative."""
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
-    domain = np.array([domain_of[x.queue, "f32" if places.queues[x.queue].kind == "cpu" else x.precision] for x in found.options], np.int32)
+    held = ["f32" if places.queues[x.queue].kind == "cpu" else _held(x.precision) for x in found.options]
+    domain = np.array([domain_of[x.queue, h] for x, h in zip(found.options, held, strict=True)], np.int32)
     columns = {k: np.zeros(len(found.owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes", "ahead_bytes", "free_s")}
     pair_of = {pair: i for i, pair in enumerate(dict.fromkeys((x.queue, x.precision) for x in found.options))}
     pairs = np.array([pair_of[x.queue, x.precision] for x in found.options])[found.option]
@@ -195,7 +217,7 @@ def _stream(columns: dict[str, FloatArray], owner: IntArray, queue: IntArray) ->
         columns["dram_bytes"][mine] = streaming.spread(columns["dram_bytes"], ahead, free, first)[mine]
 
 
-def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatArray:
+def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:
     """[q] launch seconds: what a runtime's fixed cost leaves after the signal back to the host, else the SoC file's or the user's."""
     out = []
     for q, queue in enumerate(places.queues):
@@ -205,17 +227,18 @@ def _launches(soc: SoC, places: _Places, runtime: str, integers: bool) -> FloatA
         link = soc.link(queue.kind, "cpu")
         if fixed and link is not None and processor.kind != "cpu" and processor.launch_s.was is None:
             signal = link.sync_s.value if link.sync_s.was is None else link.sync_s.was
-            out.append(max(1e-5, fixed["w8a8" if integers else "float"] * _host_scale(soc, family) - signal))
+            out.append(max(1e-5, fixed.get(held, fixed["w8a8"]) * _fixed_scale(soc, places.rates[q]) - signal))
         else:
             out.append(processor.launch_s.value)
     return np.array(out)
 
 
-def _host_scale(soc: SoC, family: Family) -> float:
-    """How much longer the host of ``soc`` takes over a graph than the one that its fixed costs were fitted on."""
-    reference = family.tiled.get("reference/host_hz")
+def _fixed_scale(soc: SoC, rates: Rates) -> float:
+    """How much longer a graph's fixed cost takes than on the chip that it was fitted on."""
+    if not rates.family.tiled:
+        return 1.0
     fastest = max(c.top.hz for p in soc.processors if p.kind == "cpu" for c in p.clusters)
-    return reference / fastest if reference else 1.0
+    return hexagon.fixed_scale(rates.vector_bytes_s, fastest, rates.family.tiled)
 
 
 def _syncs(soc: SoC, queues: tuple[Queue, ...]) -> FloatArray:

@@ -77,8 +77,8 @@ def storage_bits(tensors: Activations, domains: tuple[Domain, ...], kinds: list[
     """[d, t] bits of one element of each tensor in each domain.
 
     On a CPU a tensor is as declared. On an accelerator floats have the domain's type (in a ``w8a8`` domain 8 bits for a
-    float model that is planned as quantized, 16 for a QDQ model's remaining floats), quantized integers are dequantized
-    in a float domain, and 64-bit integers become 32-bit ones.
+    float model that is planned as quantized, 16 for a QDQ model's remaining floats; in a ``w8a16`` domain 16), quantized integers are
+    dequantized in a float domain, and 64-bit integers become 32-bit ones.
     """
     bits = np.zeros((len(domains), len(tensors.bits)))
     for d, (domain, kind) in enumerate(zip(domains, kinds, strict=True)):
@@ -87,7 +87,7 @@ def storage_bits(tensors: Activations, domains: tuple[Domain, ...], kinds: list[
             continue
         wide = 32.0 if domain.dtype == "f32" else 16.0
         as_float = 8.0 if domain.dtype == "w8a8" and float_to_i8 else wide
-        as_quant = tensors.bits if domain.dtype == "w8a8" else wide
+        as_quant = tensors.bits if domain.dtype in ("w8a8", "w8a16") else wide
         bits[d] = np.where(tensors.is_float, as_float, np.where(tensors.is_quantized, as_quant, np.minimum(tensors.bits, 32.0)))
     return bits
 
@@ -117,7 +117,9 @@ def transfers(
         for b, target in enumerate(domains):
             if a == b or _same_place(queues, source, target):
                 continue
-            differs = ((bits[a] != bits[b]) | ((source.layout != target.layout) & tensors.spatial)) & ~tensors.still
+            halves = (source.dtype == "w8a16") != (target.dtype == "w8a16")  # 16-bit integers are no 16-bit floats
+            same = (bits[a] == bits[b]) & ~(tensors.is_float & halves) & ~(tensors.spatial & (source.layout != target.layout))
+            differs = ~same & ~tensors.still
             rate = rates[target.queue]
             both = size[a] + size[b]
             conversion[a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)

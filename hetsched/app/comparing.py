@@ -7,33 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from hetsched.app.accelerator_needs import Fallback, addressed, fallbacks_of, first_compile_s, held
 from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planning import Planned, plan
 from hetsched.errors import InfeasibleError, OptionError, UnsupportedModelError
 from hetsched.graph import Graph
+from hetsched.soc_quantities import TIERS
+from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 
 Verdict = Literal["runs", "falls back", "not on the NPU", "refused"]
 Progress = Callable[[str, float], None]
 #: A target is held if at most this share of the inferences misses it.
 MISSES = 0.01
-#: What one process can address on an NPU, by family: bytes and basis (an estimate where no SoC file says it).
-ADDRESS_LIMITS = {"hexagon": (float(1 << 32), "estimated: one session of the DSP has 32-bit addresses")}
-#: First compilation on the phone, by NPU family: seconds, and seconds a weight. llm.npu (arXiv 2407.05858) gives, for the 8 Gen 3,
-#: 0.5 s of set-up, and 3.75 s and 11.9 s to build and optimise Qwen1.5-1.8B and Gemma-2B (2.5e9 weights): 2.1 and 4.8 s per
-#: billion weights, of which this is the geometric mean.
-COMPILE_S = {"hexagon": (0.5, 3.2e-9)}
-COMPILE_BASIS = "estimated from two language models on the 8 Gen 3 (llm.npu, arXiv 2407.05858): 0.5 s and 3.2 s per billion weights"
-
-
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """Operators of one type that the NPU refuses, and why (the first reason)."""
-
-    type: str
-    count: int
-    reason: str
+CHEAP = "SoCs go from cheap to dear by a proxy, as prices are not published: tier, then age, then the NPU's peak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +98,10 @@ class Matrix:
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``compare --json``."""
         out: dict[str, Any] = {"models": list(self.models), "socs": [s.id for s in self.socs], "cells": [c.as_dict() for c in self.cells]}
+        out |= {
+            "order": CHEAP, "markets": {s.id: None if s.market is None else s.market.model_dump(mode="json") for s in self.socs},
+            "power_basis": {s.id: power_basis(s) for s in self.socs},
+        }  # fmt: skip
         if self.target_s is not None:
             out |= {
                 "target_ms": self.target_s * 1e3, "duration_s": self.duration_s, "ambient_c": self.ambient_c,
@@ -145,7 +137,8 @@ def compare(
         socs: SoC ids, files or SoCs; ``["all"]`` is every SoC that ships, without the ``generic`` templates.
         precision: as of :func:`hetsched.plan`.
         runtime: as of :func:`hetsched.plan`; a SoC that does not know it refuses.
-        dims: symbolic dimensions of every model.
+        dims: symbolic dimensions: ``name`` of every model, ``model:name`` of the model whose file is called so (with its ending
+            or without).
         target_s: latency that must hold; then every SoC that reaches it is simulated, an inference every ``target_s``.
         duration_s: for how long it must hold; None: once.
         ambient_c: temperature around the phone.
@@ -166,7 +159,8 @@ def compare(
     if duration_s is not None and target_s is None:
         raise OptionError("--for says how long --target must hold: give --target too")
     chips = cheapest_first(_chips(socs, overrides))
-    graphs = [m if isinstance(m, Graph) else load(m, dims) for m in models]
+    bound = dims_of(models, dims or {})
+    graphs = [m if isinstance(m, Graph) else load(m, d) for m, d in zip(models, bound, strict=True)]
     names = _names(graphs)
     options: dict[str, Any] = {
         "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s, "simulated": False,
@@ -185,10 +179,26 @@ def compare(
 def _chips(socs: Sequence[str | Path | SoC], overrides: Mapping[str, str] | None = None) -> list[SoC]:
     from hetsched.soc_files import list_socs
 
-    wanted = list_socs() if [str(s) for s in socs if not isinstance(s, SoC)] == ["all"] else socs
-    chips = [find_soc(s, overrides) for s in wanted]
-    chips = chips if wanted is socs else [c for c in chips if c.family != "generic"]
+    chips: list[SoC] = []
+    for wanted in socs:
+        if wanted == "all":
+            chips += [c for c in (find_soc(s, overrides) for s in list_socs()) if c.family != "generic"]
+        else:
+            chips.append(find_soc(wanted, overrides))
     return list({c.id: c for c in chips}.values())
+
+
+def dims_of(models: Sequence[str | Path | Graph], dims: Mapping[str, int]) -> list[dict[str, int]]:
+    """The dimensions of each model: those of all, and its own, which win.
+
+    Examples:
+        >>> dims_of(["a.onnx", "b.onnx"], {"batch": 1, "b:batch": 4, "a.onnx:width": 8})
+        [{'batch': 1, 'width': 8}, {'batch': 4}]
+    """
+    called = [set() if isinstance(m, Graph) else {Path(m).name, Path(m).stem} for m in models]
+    own = {key: model for key in dims if (model := key.partition(":")[0]) in set().union(*called) and ":" in key}
+    shared = {k: v for k, v in dims.items() if k not in own}
+    return [shared | {k.partition(":")[2]: dims[k] for k, model in own.items() if model in names} for names in called]
 
 
 def _names(graphs: Sequence[Graph]) -> list[str]:
@@ -202,15 +212,17 @@ def _names(graphs: Sequence[Graph]) -> list[str]:
 
 
 def cheapest_first(chips: Sequence[SoC]) -> list[SoC]:
-    """SoCs from cheap to dear by a proxy, since no file has prices.
+    """SoCs from cheap to dear by a proxy, since prices are not published.
 
-    The proxy is the largest peak rate of the NPU (of the GPU or the CPU where there is none), then the coarser process, then the
-    id.
+    The tier counts first (:data:`~hetsched.soc_quantities.TIERS`), then age (an older one of a tier is cheaper), then the
+    largest peak rate of the NPU (of the GPU or the CPU where there is none), then the id. What is not on the market comes last.
     """
 
-    def key(chip: SoC) -> tuple[float, float, str]:
+    def key(chip: SoC) -> tuple[int, str, float, str]:
         main = next(p for kind in ("npu", "gpu", "cpu") for p in chip.processors if p.kind == kind)
-        return sum(max(float(f) for f in c.peak_ops_s.values()) for c in main.clusters), -(chip.process_nm or 0.0), chip.id
+        peak = sum(max(float(f) for f in c.peak_ops_s.values()) for c in main.clusters)
+        tier, release = (len(TIERS), "") if chip.market is None else (TIERS.index(chip.market.tier), chip.market.release)
+        return tier, release, peak, chip.id
 
     return sorted(chips, key=key)
 
@@ -237,43 +249,15 @@ def _planned_cell(name: str, planned: Planned) -> Cell:
     fallbacks, on_npu = fallbacks_of(planned)
     npu = next((p for p in chip.processors if p.kind == "npu"), None)
     verdict: Verdict = "not on the NPU" if npu is None or not on_npu else "falls back" if fallbacks else "runs"
-    held, weights = _on_npu(planned)
-    limit = ADDRESS_LIMITS.get(npu.family or "") if npu is not None else None
-    pace = COMPILE_S.get(npu.family or "") if npu is not None and weights else None
+    mine = held(planned)
+    limit = None if npu is None else npu.address_bytes
     anchors = planned.deployment.anchors
     return Cell(
         name, chip.id, verdict, "it has no NPU" if npu is None else "", fallbacks, prediction.latency_s, prediction.latency_interval_s,
-        prediction.energy_j, held, None if limit is None else limit[0], None if pace is None else pace[0] + pace[1] * weights,
+        prediction.energy_j, 0 if npu is None else addressed(planned, mine, npu), None if limit is None else limit.value,
+        first_compile_s(planned, mine),
         anchors[0].describe() if anchors else "",
     )  # fmt: skip
-
-
-def fallbacks_of(planned: Planned) -> tuple[tuple[Fallback, ...], int]:
-    """What the NPU refuses, most frequent type first, and the number of operators that it could run."""
-    table = planned.table
-    npu = {i for i, q in enumerate(table.queues) if q.kind == "npu"}
-    found: dict[str, list[str]] = {}
-    able = 0
-    for i, op in enumerate(planned.graph.ops):
-        if any(int(table.alt_queue[a]) in npu for a in table.alternatives(i)):
-            able += 1
-        elif npu:
-            why = next((r.reason for r in reversed(table.refusals[i]) if r.queue in npu), "")
-            found.setdefault(op.type, []).append(why)
-    rows = [Fallback(kind, len(why), why[0]) for kind, why in found.items()]
-    return tuple(sorted(rows, key=lambda f: (-f.count, f.type))), able
-
-
-def _on_npu(planned: Planned) -> tuple[int, int]:
-    """Estimate of the bytes that the NPU must address (the weights that it holds and the whole arena), and its number of weights."""
-    from hetsched.partition.memory import held_weights
-
-    npus = {q.processor for q in planned.table.queues if q.kind == "npu"}
-    held = held_weights(planned.graph, planned.table, planned.placement[1])
-    mine = {key: size for key, size in held.items() if key[1] in npus}
-    weights = sum(planned.graph.tensors[name].elements for name in dict.fromkeys(key[0] for key in mine))
-    used = any(q.kind == "npu" for p in planned.plan.placements for q in planned.table.queues if q.name == p.queue)
-    return (sum(mine.values()) + planned.plan.arena_bytes if used else 0), weights
 
 
 def _sustained(planned: Planned, target_s: float, duration_s: float | None, ambient_c: float) -> Sustained:

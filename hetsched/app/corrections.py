@@ -8,6 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from hetsched import plain_yaml
 from hetsched.anchors import Anchor, Unit
 from hetsched.app.inputs import cost_table, targeted
 from hetsched.app.inputs import soc as find_soc
@@ -51,16 +52,18 @@ def read_anchor(text: str | Path) -> list[Wanted]:
 
 
 def _from_file(path: Path) -> list[Wanted]:
-    import yaml
-
     if not path.is_file():
         raise OptionError(f"--anchor {str(path)!r} is neither KEY=VALUE,… nor a file: write chip=ID,latency_ms=1.58,runtime=qnn")
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise OptionError(f"the anchor file {path} is larger than 1 MiB: it is not one")
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as e:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
         raise OptionError(f"cannot read the anchor file {path}: {type(e).__name__}; it is YAML with chip, latency_ms, …") from e
+    try:
+        raw = plain_yaml.load(text)
+    except ValueError as e:
+        raise OptionError(f"the anchor file {path} {e}") from e
     rows = raw if isinstance(raw, list) else [raw]
     if not rows or not all(isinstance(r, dict) for r in rows):
         raise OptionError(f"the anchor file {path} holds no mapping with chip and latency_ms, nor a list of them")

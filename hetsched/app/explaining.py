@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry
+from hetsched.soc_words import power_basis
 
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff
@@ -34,7 +36,7 @@ def explain(target: str | Path | Planned, op: str, phase: str | None = None) -> 
         planned = planned.phases[_known(phase or "decode", list(planned.phases))]
     elif phase is not None:
         _known(phase, [planned.deployment.entries[0].phase])
-    return explain_op(planned.plan, op, table=planned.table)
+    return replace(explain_op(planned.plan, op, table=planned.table), power_basis=power_basis(planned.soc))
 
 
 def _known(phase: str, phases: Sequence[str]) -> str:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
-from hetsched.errors import OptionError
+from hetsched.app.planning import Planned, plan
+from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Graph
 from hetsched.measured import Measured
+from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ class Imported:
     measured: Measured | None = None
     source: str = ""
     unmatched: tuple[str, ...] = ()
+    planned: Planned | None = field(default=None, repr=False)
+    """The prediction that a page draws it beside; with a model and a SoC."""
 
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``import --json``."""
@@ -45,7 +49,7 @@ class Imported:
         return out
 
     def save(self, path: str | Path) -> Path:
-        """Write the trace (``.pftrace``, ``.parquet``) or the measured times (``.json``).
+        """Write the trace (``.pftrace``, ``.parquet``), the measured times (``.json``) or a page with the prediction (``.html``).
 
         Raises:
             OptionError: another ending, or the file cannot be written.
@@ -59,11 +63,29 @@ class Imported:
         if target.suffix == ".json":
             named = replace(self.profile, model=self.trace.model, soc=self.trace.soc)
             write_atomically(target, measurements.to_json(named).encode())
+        elif target.suffix == ".html":
+            self._page(target)
         elif target.name.endswith((*files.PERFETTO, *files.PARQUET)):
             files.write(self.trace, target)
         else:
-            raise OptionError(f"{str(target)!r} must end in .pftrace or .parquet (a trace for 'report') or in .json (times for 'plan')")
+            raise OptionError(
+                f"{str(target)!r} must end in .html (a page), .pftrace or .parquet (a trace for 'report') or .json (for 'plan')"
+            )
         return target
+
+    def _page(self, target: Path) -> None:
+        """Draw the profile beside the prediction, op by op.
+
+        Raises:
+            OptionError: there is no prediction, or nothing of the model in the profile.
+        """
+        from hetsched.app.reporting import report
+
+        if self.planned is None or self.measured is None:
+            raise OptionError(f"{str(target)!r} would draw the profile beside a prediction: give --model and --soc too")
+        if not self.measured.ops:
+            raise OptionError(f"nothing in {self.source} is an operator of {self.trace.model!r}, so there is nothing to draw beside it")
+        report([self.planned, self.trace], target)
 
 
 def import_profile(
@@ -73,6 +95,7 @@ def import_profile(
     *,
     queue: str | None = None,
     dims: Mapping[str, int] | None = None,
+    planned: bool = False,
 ) -> Imported:
     """Read a profile of any known format (``docs/measurements.md``).
 
@@ -82,6 +105,7 @@ def import_profile(
         soc: the SoC that it ran on (an id or a file), which decides what is fused in its plans.
         queue: where everything ran, instead of what the profile says.
         dims: symbolic dimensions, if ``model`` is a path.
+        planned: with a model and a SoC, also plan it, for a page.
 
     Raises:
         TraceError: the profile is absent, damaged or of an unknown format.
@@ -110,4 +134,21 @@ def import_profile(
     names = [op or t.name or t.type for t, op in pairs]
     missed = tuple(dict.fromkeys(t.name or t.type for t, op in pairs if op is None))
     trace = trace_of(profile, names, graph.name, chip_id)
-    return Imported(profile, trace, measured(profile, graph, file.name), file.name, missed)
+    beside = _beside(model, chip, profile, dims) if planned and chip is not None else None
+    return Imported(profile, trace, measured(profile, graph, file.name), file.name, missed, beside)
+
+
+def _beside(model: str | Path | Graph, chip: SoC, profile: Profile, dims: Mapping[str, int] | None) -> Planned:
+    """The prediction that a profile is compared with: everything where the profile ran, if that was one queue; else the best plan.
+
+    Op by op, times say something only on the same processor; a queue that cannot run the whole model leaves the best plan.
+    """
+    ran = {t.queue for t in profile.timings}
+    alike = [q for q, target in chip.queues.items() if q in ran or chip.by_name[target.partition(":")[0]].kind in ran]
+    options: dict[str, Any] = {} if isinstance(model, Graph) else {"dims": dims}
+    if len(ran) == 1 and alike:
+        try:
+            return plan(model, chip, solver=f"single:{alike[0]}", **options)
+        except InfeasibleError:
+            pass
+    return plan(model, chip, **options)

@@ -11,10 +11,12 @@ from hetsched.errors import OptionError
 
 if TYPE_CHECKING:
     from hetsched_cost_models.accuracy import Group, Point
+    from hetsched_cost_models.fit.placement import Score
 
 #: The chip whose measurements anchor the others in the third table.
 ANCHOR = "snapdragon-8-gen-3"
 ANCHORED = f"Each prediction times measured over predicted of the same model, precision and runtime on the {ANCHOR}."
+_BY_CHIP = ("chip", "unit")
 _UNITS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU", "all": "all units"}
 
 
@@ -27,6 +29,8 @@ class Accuracy:
     chips: tuple[Group, ...]
     anchored: tuple[Group, ...]
     """By chip and unit, every prediction corrected by what the same model took on :data:`ANCHOR`."""
+    placement: tuple[Score, ...]
+    """How often the number of layers that a runtime leaves on the CPU is right, over all chips."""
     parameters: str
 
     def summary(self) -> dict[str, Any]:
@@ -39,6 +43,7 @@ class Accuracy:
             "anchored_on": ANCHOR,
             "chips_anchored": [g.as_dict() for g in self.anchored],
             "groups": [g.as_dict() for g in self.groups],
+            "placement": [{"what": s.what, "rows": s.rows, "right": s.right, "right_if_never": s.never} for s in self.placement],
         }
 
     def page(self, path: str | Path) -> Path:
@@ -58,6 +63,7 @@ class Accuracy:
             sheet.Section("By chip, anchored", ANCHORED, _columns(), [_line(g) for g in self.anchored]),
             sheet.Section("Predicted and measured", "Each dot is one measurement; on the line the prediction is exact.", plots=plots),
             sheet.Section("By precision, runtime and use", _USE, _columns(), [_line(g) for g in self.groups]),
+            self._fallback(),
             self._furthest(),
         ]
         lead = f"{len(self.points)} public measurements of {len({p.model for p in self.points})} models. Cost parameters {self.parameters}."
@@ -69,6 +75,16 @@ class Accuracy:
         mine = [p for p in self.points if (p.chip, p.unit) == (group.chip, group.unit)]
         dots = [sheet.Dot(f"{p.model} ({p.runtime}, {p.use})", p.precision, p.predicted_s, p.measured_s) for p in mine]
         return sheet.plot(f"{group.chip}, {_UNITS.get(group.unit, group.unit)}", dots)
+
+    def _fallback(self) -> Any:
+        from hetsched.reports import sheet
+
+        columns = [sheet.Column(c, numeric=i > 0) for i, c in enumerate(FALLBACK_HEADS)]
+        lines = [
+            sheet.Line(tuple(sheet.Cell(t, n) for t, n in zip(fallback_cells(s), (0.0, s.rows, s.right, s.never), strict=True)))
+            for s in self.placement
+        ]
+        return sheet.Section("Layers left on the CPU", FALLBACK, columns, lines)
 
     def _furthest(self) -> Any:
         from hetsched.reports import sheet
@@ -106,6 +122,7 @@ def accuracy(chips: Sequence[str] = ()) -> Accuracy:
     """
     from hetsched_cost_models import parameter_version
     from hetsched_cost_models.accuracy import anchored, grouped, points
+    from hetsched_cost_models.fit.placement import scores
 
     found = points()
     known = sorted({p.chip for p in found})
@@ -114,8 +131,20 @@ def accuracy(chips: Sequence[str] = ()) -> Accuracy:
         raise OptionError(f"there are no measurements of {strange!r}: there are of {', '.join(known)}")
     kept = tuple(p for p in found if not chips or p.chip in chips)
     corrected = [p for p in anchored(found, ANCHOR) if not chips or p.chip in chips]
-    by_chip = ("chip", "unit")
-    return Accuracy(kept, tuple(grouped(kept)), tuple(grouped(kept, by_chip)), tuple(grouped(corrected, by_chip)), parameter_version())
+    groups, by_chip, anchored_by_chip = grouped(kept), grouped(kept, _BY_CHIP), grouped(corrected, _BY_CHIP)
+    return Accuracy(kept, tuple(groups), tuple(by_chip), tuple(anchored_by_chip), tuple(scores()), parameter_version())
+
+
+FALLBACK = (
+    "Rows of Qualcomm AI Hub on all chips: right is within one layer or a tenth of what was measured; the last column is what "
+    "predicting no layer would reach. The unit that a runtime chose is given, not predicted."
+)
+FALLBACK_HEADS = ("rows", "count", "right", "right if never")
+
+
+def fallback_cells(score: Score) -> list[str]:
+    """A score as text, in the order of :data:`FALLBACK_HEADS`."""
+    return [score.what, str(score.rows), f"{score.right:.1%}", f"{score.never:.1%}"]
 
 
 HEADS = ("chip", "unit", "precision", "runtime", "use", "rows", "models", "median", "mean", "p90", "in 25 %", "bias", "in 80 %")

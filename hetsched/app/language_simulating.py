@@ -10,6 +10,7 @@ import numpy as np
 
 from hetsched.app.language import PlannedLanguage, contexts_of, step
 from hetsched.app.planning import Planned
+from hetsched.soc_words import power_basis
 from hetsched.trace import Counter, Trace
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class SimulatedLanguage:
             "duration_s": self.prefill.first_s + float(step_s.sum()),
             "energy_j": {"prefill": self.prefill.energy.soc, "decode": float(step_j.sum())},
             "energy_per_token_j": float(step_j.mean()) / batch,
+            "power_basis": power_basis(self.planned.soc),
         }  # fmt: skip
 
 

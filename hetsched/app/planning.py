@@ -22,6 +22,7 @@ from hetsched.graph import Graph
 from hetsched.passes import PassReport
 from hetsched.placement import placement_of
 from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, RangesRef, SoCRef
+from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 
 Objective = Literal["latency", "energy", "edp", "period"]
@@ -83,6 +84,7 @@ class Planned:
             "latency_ms_interval": [v * 1e3 for v in p.latency_interval_s],
             "simulated_ms": None if p.simulated_s is None else p.simulated_s * 1e3,
             "energy_mj": p.energy_j * 1e3,
+            "power_basis": power_basis(self.soc),
             "peak_memory_mb": p.peak_memory_bytes / 1e6,
             "lower_bound_ms": self.plan.bound_s * 1e3 if self.plan.objective == "latency" else None,
             "gap": self.plan.gap,
@@ -236,7 +238,8 @@ def plan(
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), plain, table, anchored)
     without_ranges = (WITHOUT_RANGES,) if precision == STATIC and is_float_model(graph) else ()
-    made = made.model_copy(update={"notes": _model_first((*made.notes, *without_ranges, *what_if_notes(chip)), chip)})
+    notes = (*made.notes, *without_ranges, *what_if_notes(chip, precision), *filter(None, (power_basis(chip),)))
+    made = made.model_copy(update={"notes": _model_first(notes, chip)})
     if simulated:
         value = contended(*placement_of(made, table))  # a memory limit may have made it another placement
         made = made.model_copy(update={"prediction": made.prediction.model_copy(update={"simulated_s": value})})

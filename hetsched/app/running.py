@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MAX_INPUT_BYTES = 4 << 30
 #: Inputs that reach further beyond their calibrated range than this share of its width are worth a word.
 FAR = 0.25
+#: A fastest run below this share of the prediction says that the machine was slow when it was calibrated.
+SLOW_CALIBRATION = 0.7
 _WITHIN = ", within the calibrated ranges"
 _HEADER_BYTES = 1 << 16
 
@@ -173,7 +175,19 @@ def run(
         executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
+    if delegate is None and planned.soc.id == "host":
+        notes.extend(_faster(planned.plan.prediction.latency_s, min(result.latencies_s)))
     return Ran(planned, result, report, described, delegate or "as planned", tuple(notes))
+
+
+def _faster(predicted_s: float, fastest_s: float) -> list[str]:
+    """A sentence if the run was so much faster than predicted that the machine must have been slow when it was measured."""
+    if fastest_s >= SLOW_CALIBRATION * predicted_s:
+        return []
+    return [
+        f"the fastest run took {fastest_s / predicted_s:.2f} of what was predicted: this machine may have been slow when it was"
+        " measured, 'hetsched calibrate' measures it again"
+    ]
 
 
 def _calibrated(planned: Planned) -> dict[str, tuple[float, float]]:

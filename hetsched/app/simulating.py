@@ -13,6 +13,7 @@ from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 from hetsched.trace import Trace
 
@@ -56,6 +57,7 @@ class Simulated:
             "predicted_ms": self.planned.plan.prediction.latency_s * 1e3,
             "energy_j": {k: float(v) for k, v in sorted(self.outcome.energy_j.items())},
             "average_power_w": float(sum(self.outcome.energy_j.values())) / self.outcome.duration_s if self.outcome.duration_s else 0.0,
+            "power_basis": power_basis(self.planned.soc),
             "final_temperatures_c": {k: float(v) for k, v in sorted(self.outcome.final_temperatures_c.items())},
             "throttled": self.outcome.throttled,
         }

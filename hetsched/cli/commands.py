@@ -34,14 +34,14 @@ Precision = Annotated[
     typer.Option(
         help="auto: float models in float, quantized ones in their own integers. float: everything. w8a8: 8-bit integers; a float"
         " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
-        " w8a16, w4a16, w4a8: not yet."
+        " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit products. w4a8: not yet."
     ),
 ]
 Ranges = Annotated[
     Path | None, typer.Option("--ranges", metavar="FILE", help="Activation ranges for w8a8. Default: MODEL.ranges.json, if there is one.")
 ]
 Runtime = Annotated[str, typer.Option(help="Vendor runtime whose support is assumed: default | qnn | litert | ort | coreml")]
-Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | rules[:FILE] | vendor | single:QUEUE")]
+Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | peft | cpop | rules[:FILE] | vendor | single:QUEUE")]
 Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]
 Phase = Annotated[str | None, typer.Option(help="Of a plan with a prompt: prefill | decode (default).")]
@@ -223,11 +223,14 @@ def diff(
 
 
 @app.command()
-def calibrate(as_json: Json = False) -> None:
+def calibrate(
+    as_json: Json = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier measurements; otherwise the faster of both counts.")] = False,
+) -> None:
     """Measure this machine again: bandwidth, peak rates, kernel rates, latencies."""
     from hetsched.cli import machine, show
 
-    measured = machine.calibrate(quiet=as_json)
+    measured = machine.calibrate(quiet=as_json, fresh=fresh)
     if as_json:
         show.json(measured)
     else:

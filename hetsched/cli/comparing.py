@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetsched.app.comparing import COMPILE_BASIS, Cell, Matrix, compare
+from hetsched.app.accelerator_needs import COMPILE_BASIS
+from hetsched.app.comparing import CHEAP, Cell, Matrix, compare
 from hetsched.cli import options, show
 from hetsched.cli.progress import progress
 from hetsched.files import check_destination
+from hetsched.soc_quantities import TIERS
+from hetsched.soc_words import market, power_basis
 from hetsched.socs import SoC
 
 #: Types of operators named for one reason.
 _TYPES = 4
-_COLUMNS = ("SoC", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile")
+_COLUMNS = ("SoC", "market", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile")
 
 
 def compare_all(
@@ -54,17 +57,28 @@ def _show(found: Matrix, output: Path | None) -> None:
     for model in found.models:
         rows = [row_of(found.cell(model, s.id)) for s in found.socs]
         extra = ["holds"] if found.target_s is not None else []
-        body = [[s.id, *row] for s, row in zip(found.socs, rows, strict=True)]
+        body = [[s.id, s.market.tier if s.market else "-", *row] for s, row in zip(found.socs, rows, strict=True)]
         if not extra:
             body = [r[:-1] for r in body]
-        show.table(model, [*_COLUMNS, *extra], body, numeric=(2, 3, 4, 5, 6), whole=0)
+        show.table(model, ["SoC", "tier", *_COLUMNS[2:], *extra], body, numeric=(3, 4, 5, 6, 7), whole=0)
         for text in _notes(found, model):
             show.line(text)
         show.line("")
-    show.line("SoCs go from the smallest NPU peak to the largest, a proxy for the price; energy and memory are estimates")
+    show.line(f"{CHEAP}; energy and memory are estimates")
+    for basis, socs in _by_basis(found.socs).items():
+        show.line(f"{', '.join(socs)}: {basis}")
     show.line(f"* first compile {COMPILE_BASIS}; - where nothing is known")
     if output is not None:
         show.line(f"page: {output}")
+
+
+def _by_basis(socs: Sequence[SoC]) -> dict[str, list[str]]:
+    """What power and energy rest on -> ids of the SoCs."""
+    out: dict[str, list[str]] = {}
+    for soc in socs:
+        if power_basis(soc):
+            out.setdefault(power_basis(soc), []).append(soc.id)
+    return out
 
 
 def row_of(cell: Cell) -> list[str]:
@@ -128,7 +142,7 @@ def page(found: Matrix, path: Path) -> None:
     """Write the matrix as a page."""
     from hetsched.reports import sheet
 
-    columns = [sheet.Column(c, numeric=i in (2, 3, 4, 5, 6)) for i, c in enumerate(_COLUMNS)]
+    columns = [sheet.Column(c, numeric=i in (3, 4, 5, 6, 7)) for i, c in enumerate(_COLUMNS)]
     columns += [sheet.Column("holds")] if found.target_s is not None else []
     columns += [sheet.Column("falls back, refused, warnings")]
     sections = []
@@ -137,11 +151,15 @@ def page(found: Matrix, path: Path) -> None:
         hint = answer(found, model) + "." if found.target_s is not None else ""
         sections.append(sheet.Section(model, hint, columns, lines))
     count = f"{len(found.models)} model{'s' if len(found.models) > 1 else ''} on {len(found.socs)} SoC{'s' if len(found.socs) > 1 else ''}"
-    lead = (
-        f"{count}. SoCs go from the smallest NPU peak to the largest, a proxy for the price. Latency, energy and memory are predicted; "
-        f"first compile is {COMPILE_BASIS}."
+    lead = f"{count}. {CHEAP}. Latency, energy and memory are predicted; first compile is {COMPILE_BASIS}. " + "; ".join(
+        f"{', '.join(s)}: {basis}" for basis, s in _by_basis(found.socs).items()
     )
     sheet.write(path, "Compatibility matrix", lead, sections)
+
+
+def _rank(soc: SoC) -> float:
+    """Place among the tiers, then by year and month, to sort a page."""
+    return 1e9 if soc.market is None else TIERS.index(soc.market.tier) * 1e6 + float(soc.market.release.replace("-", ""))
 
 
 def _line(cell: Cell, soc: SoC, with_target: bool) -> Any:
@@ -150,7 +168,7 @@ def _line(cell: Cell, soc: SoC, with_target: bool) -> Any:
     texts = row_of(cell)
     sorts = [0.0, cell.latency_s or 1e9, cell.interval_s[1] if cell.interval_s else 1e9, cell.energy_j or 1e9, float(cell.npu_bytes or 0)]
     sorts += [cell.compile_s or 0.0]
-    cells = [sheet.Cell(soc.id, note=soc.name)]
+    cells = [sheet.Cell(soc.id, note=soc.name), sheet.Cell(market(soc), _rank(soc))]
     cells += [sheet.Cell(t, s) for t, s in zip(texts[:6], sorts, strict=True)]
     if with_target:
         cells.append(sheet.Cell(texts[6]))

@@ -22,7 +22,7 @@ def import_one(
     if output is not None:
         check_destination(output, (profile, model, soc))
     with progress(profile.name, as_json):
-        found = read_profile(profile, model, soc, queue=queue, dims=dims)
+        found = read_profile(profile, model, soc, queue=queue, dims=dims, planned=output is not None and output.suffix == ".html")
     if output is not None:
         found.save(output)
     if as_json:
@@ -51,5 +51,5 @@ def _show(found: Imported, output: Path | None) -> None:
     for note in found.profile.notes:
         show.line(f"note: {note}")
     if output is not None:
-        what = "measured times" if output.suffix == ".json" else "trace"
+        what = {".json": "measured times", ".html": "page"}.get(output.suffix, "trace")
         show.line(f"{what}: {output}")

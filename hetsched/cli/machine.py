@@ -8,13 +8,14 @@ from hetsched.cli.progress import progress
 from hetsched.socs import SoC
 
 
-def calibrate(quiet: bool) -> dict[str, Any]:
-    """Measure the host again; returns the measurement as a plain dict."""
+def calibrate(quiet: bool, fresh: bool = False) -> dict[str, Any]:
+    """Measure the host again (``fresh``: forget earlier measurements); returns the measurement as a plain dict."""
     from hetsched_cost_models.host import calibrate as measure
 
     with progress("calibrating", quiet) as bar:
-        measured = measure(progress=bar.stage)
-    return {**measured.as_dict(), "notes": list(measured.notes)}
+        measured = measure(progress=bar.stage, fresh=fresh)
+    shown = {k: v for k, v in measured.as_dict().items() if k != "probe_s"}
+    return {**shown, "notes": list(measured.notes)}
 
 
 def soc_rows() -> list[dict[str, Any]]:
@@ -38,6 +39,8 @@ def _soc_row(soc: SoC) -> dict[str, Any]:
         "id": soc.id,
         "name": soc.name,
         "vendor": soc.vendor,
+        "tier": None if soc.market is None else soc.market.tier,
+        "release": None if soc.market is None else soc.market.release,
         **{kind: by_kind[kind].model if kind in by_kind else "" for kind in ("cpu", "gpu", "npu")},
         "npu_float_tops": tops["f16"],
         "npu_int8_tops": tops["i8"],

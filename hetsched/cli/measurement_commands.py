@@ -39,7 +39,13 @@ def import_profile(
     queue: Annotated[str | None, typer.Option("--queue", metavar="Q", help="Where it ran, if it does not say so: cpu, gpu, npu.")] = None,
     dim: _Dim = [],  # noqa: B006
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="A trace (.pftrace, .parquet) for 'report', or .json for 'plan'.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Page beside the prediction (.html), trace (.pftrace, .parquet) or times for 'plan' (.json).",
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:
@@ -69,7 +75,9 @@ def compare(
     precision: Annotated[str, typer.Option(help="As of 'plan'.")] = "auto",
     runtime: Annotated[str, typer.Option(help="As of 'plan'.")] = "default",
     solver: Annotated[str, typer.Option(help="As of 'plan'.")] = "auto",
-    dim: _Dim = [],  # noqa: B006
+    dim: Annotated[
+        list[str], typer.Option("--dim", metavar="[MODEL:]NAME=N", help="Bind a symbolic dimension, of all models or of one. Repeatable.")
+    ] = [],  # noqa: B006
     what_if: Annotated[list[str], typer.Option("--set", metavar="FIELD=VALUE", help="As of 'plan', on every SoC. Repeatable.")] = [],  # noqa: B006
     no_anchor: NoAnchor = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Write the matrix as a page.")] = None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetsched.app.judging import ANCHOR, HEADS, cells
+from hetsched.app.judging import ANCHOR, FALLBACK_HEADS, HEADS, cells, fallback_cells
 from hetsched.app.judging import accuracy as measure
 from hetsched.cli import show
 from hetsched.cli.progress import progress
@@ -36,6 +36,10 @@ def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> Non
     if found.anchored:
         show.line("")
         _print(f"by chip, anchored on the {ANCHOR}", found.anchored)
+    show.line("")
+    show.table(
+        "layers left on the CPU, all chips", FALLBACK_HEADS, [fallback_cells(s) for s in found.placement], numeric=(1, 2, 3), whole=0
+    )
     show.line("errors are |predicted - measured| / measured, not anchored unless it says so; every model weighs alike")
     show.line("in 80 %: share of the measurements inside the 80 % interval")
     show.line("fit: rows that were fitted (flattering); validate: same chip, models that were not; other chip: from its published figures")

@@ -128,6 +128,8 @@ def simulation(result: Simulated, trace: Path | None) -> None:
     line("  at the end " + ", ".join(f"{k} {v:.1f} °C" for k, v in s["final_temperatures_c"].items()))
     line(f"  throttled: {throttling(s['throttled'])}")
     line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
+    if s["power_basis"]:
+        line(f"  ({s['power_basis']})")
     if trace is not None:
         line(f"trace: {trace}")
 
@@ -171,6 +173,8 @@ def explanation(found: Explanation) -> None:
     table("", ["place", "precision", "op alone", "energy", "whole plan"], found.rows(), numeric=(2, 3, 4))
     for refusal in found.refusals:
         line(f"refused: {refusal}")
+    if found.power_basis:
+        line(f"note: {found.power_basis}")
 
 
 def explanation_dict(found: Explanation) -> dict[str, Any]:
@@ -180,6 +184,7 @@ def explanation_dict(found: Explanation) -> dict[str, Any]:
         "segment": found.segment.model_dump(mode="json", exclude={"ops"}),
         "plan_latency_s": found.plan_latency_s,
         "alternatives": [a.model_dump(mode="json") for a in found.alternatives],
+        "power_basis": found.power_basis,
     }
 
 

@@ -77,5 +77,7 @@ def simulation(result: SimulatedLanguage, trace: Path | None) -> None:
     line("  a token takes " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in s["decode_ms"].items()))
     line(f"  energy {joules(s['energy_j']['prefill'])} prefill, {joules(s['energy_j']['decode'])} answer, without the phone's base load")
     line("  (each step starts from the phone at rest: no throttling in a long answer)")
+    if s["power_basis"]:
+        line(f"  ({s['power_basis']})")
     if trace is not None:
         line(f"trace: {trace}")

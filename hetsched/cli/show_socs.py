@@ -14,14 +14,15 @@ from rich.tree import Tree
 from hetsched.cli import show
 from hetsched.cli.lines import printable
 from hetsched.soc_figures import Difference, estimated_share, figures
-from hetsched.soc_words import link_line, marked, memory_lines, processor_lines, quantity, trip_lines
+from hetsched.soc_words import link_line, marked, market, memory_lines, power_basis, processor_lines, quantity, trip_lines
 from hetsched.socs import SoC
 
 #: From this width on the table of all SoCs has room for the names of processors.
 _WIDE = 130
 _COLUMNS = {
-    "id": "id", "vendor": "vendor", "CPU": "cpu", "GPU": "gpu", "NPU": "npu", "float": "npu_float_tops", "INT8": "npu_int8_tops",
-    "peak": "memory_gb_s", "reach": "memory_reachable_gb_s", "estimated": "estimated_share",
+    "id": "id", "tier": "tier", "since": "release", "vendor": "vendor", "CPU": "cpu", "GPU": "gpu", "NPU": "npu",
+    "float": "npu_float_tops", "INT8": "npu_int8_tops", "peak": "memory_gb_s", "reach": "memory_reachable_gb_s",
+    "estimated": "estimated_share",
 }  # fmt: skip
 _NAMES = ("vendor", "CPU", "GPU", "NPU")
 
@@ -30,12 +31,14 @@ def table(rows: Sequence[dict[str, object]]) -> None:
     """All SoCs, one a line."""
     wide = show.console.width >= _WIDE
     out = Table(title="SoCs: TOPS of the NPU, GB/s of the memory", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    shown = {name: key for name, key in _COLUMNS.items() if wide or name not in _NAMES}
+    shown = {name: key for name, key in _COLUMNS.items() if wide or name not in (*_NAMES, "since")}
     widths = {n: max(len(c) for c in (n, *(_cell(n, row[key]) for row in rows))) for n, key in shown.items()}
     room = show.console.width - sum(w + 2 for n, w in widths.items() if n not in _NAMES)
     for name in shown:
         width = min(widths[name], room // len(_NAMES) - 2) if name in _NAMES else widths[name]
-        out.add_column(name, no_wrap=True, overflow="ellipsis", width=width, justify="left" if name in ("id", *_NAMES) else "right")
+        out.add_column(
+            name, no_wrap=True, overflow="ellipsis", width=width, justify="left" if name in ("id", "tier", "since", *_NAMES) else "right"
+        )
     for row in rows:
         out.add_row(*(Text(printable(_cell(name, row[key]))) for name, key in shown.items()))
     show.console.print(out)
@@ -52,6 +55,7 @@ def _cell(name: str, value: object) -> str:
 def draw(soc: SoC) -> None:
     """Processors, memory, links and thermal network of one SoC."""
     node = f", {soc.process_nm:g} nm" if soc.process_nm else ""
+    node += f", {market(soc)}" if soc.market else ""
     show.line(
         f"{soc.name} ({soc.id}; {soc.vendor}{node}): {estimated_share(soc):.0%} of {len(figures(soc))} figures are estimates, marked ~"
     )
@@ -62,7 +66,7 @@ def draw(soc: SoC) -> None:
     show.console.print(_box(f"memory: {soc.memory.kind}", memory_lines(soc)))
     show.console.print(_box("links", [(" ── ".join(k.between), link_line(k)) for k in soc.links]))
     show.console.print(_thermal(soc))
-    for note in soc.notes:
+    for note in filter(None, (power_basis(soc), *soc.notes)):
         show.line(f"note: {note}")
 
 
@@ -97,6 +101,9 @@ def _hang(soc: SoC, tree: Tree, at: str, seen: set[str]) -> None:
 def sources(soc: SoC) -> None:
     """Every figure with where it is from."""
     lines = [[f.path, quantity(f.path, f.value), f"estimated: {f.origin}" if f.estimated else f.origin] for f in figures(soc)]
+    if soc.market is not None:
+        origin = soc.market.source or f"estimated: {soc.market.estimated}"
+        lines.insert(0, ["market", f"{soc.market.tier} of {soc.market.release}", origin])
     show.table(soc.name, ["figure", "value", "where from"], lines, numeric=(1,))
 
 

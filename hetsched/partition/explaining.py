@@ -22,6 +22,8 @@ class Explanation:
     segment: PlanSegment
     plan_latency_s: float
     alternatives: tuple[Choice, ...]
+    power_basis: str = ""
+    """What its energies rest on."""
 
     @property
     def refusals(self) -> tuple[str, ...]:

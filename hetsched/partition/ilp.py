@@ -14,7 +14,7 @@ from hetsched.errors import InfeasibleError
 from hetsched.partition.bounds import lower_bound
 from hetsched.partition.chain import Chain, chains
 from hetsched.partition.frontier_dp import FrontierDP
-from hetsched.partition.heft import Heft
+from hetsched.partition.heft import Cpop, Heft, Peft
 from hetsched.partition.problem import Budget, Problem, Solution, Solver
 from hetsched.partition.rules import Rules
 from hetsched.partition.search import LocalSearch, as_solution
@@ -37,7 +37,7 @@ CHEAP_PER_OP = 1e-3
 
 @dataclass(frozen=True)
 class Ilp:
-    """CP-SAT from the best of ``seeds`` (default: the single queues, ``vendor``, ``heft`` and ``frontier-dp``)."""
+    """CP-SAT from the best of ``seeds`` (default: the single queues, ``vendor``, the list schedulers and ``frontier-dp``)."""
 
     seeds: tuple[Solution, ...] = field(default=(), repr=False)
 
@@ -96,7 +96,7 @@ def cheap_solutions(problem: Problem, budget: Budget) -> tuple[Solution, ...]:
     solvers: list[Solver] = [SingleQueue(q.name) for q in problem.table.queues]
     if problem.op_types:
         solvers.append(Rules())
-    for solver in (*solvers, Vendor(), Heft(), FrontierDP()):
+    for solver in (*solvers, Vendor(), Heft(), Peft(), Cpop(), FrontierDP()):
         try:
             found.append(solver.solve(problem, budget))
         except InfeasibleError:

@@ -22,9 +22,11 @@ from hetsched.segments import schedule
 ENTRY_POINTS = "hetsched.solvers"
 BUILT_IN = {
     "auto": "hetsched.partition.auto:Auto",
+    "cpop": "hetsched.partition.heft:Cpop",
     "frontier-dp": "hetsched.partition.frontier_dp:FrontierDP",
     "heft": "hetsched.partition.heft:Heft",
     "ilp": "hetsched.partition.ilp:Ilp",
+    "peft": "hetsched.partition.heft:Peft",
     "rules": "hetsched.partition.rules:Rules",
     "single": "hetsched.partition.single:SingleQueue",
     "vendor": "hetsched.partition.vendor:Vendor",

@@ -1,8 +1,8 @@
 """A plain table of latencies (CSV), the hardware lookup table of a search or of a benchmark of single operators.
 
-Columns, in any order and case: ``op`` (or ``type``), and a time, ``time_ms`` (or ``_s``, ``_us``, ``_ns``; ``latency_`` too).
-Optional: ``name``, ``shape`` of the output (``1x32x112x112``), ``bits`` or ``precision``, ``kernel``, ``queue`` (or
-``processor``, ``unit``; default ``cpu``).
+Columns (parted by commas, semicolons or tabs), in any order and case: ``op`` (or ``type``), and a time, ``time_ms`` (or
+``_s``, ``_us``, ``_ns``; ``latency_`` too). Optional: ``name``, ``shape`` of the output (``1x32x112x112``), ``bits`` or
+``precision``, ``kernel``, ``queue`` (or ``processor``, ``unit``; default ``cpu``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from hetsched.errors import TraceError
-from hetsched.profiles.timings import Profile, Timing
+from hetsched.profiles.timings import Profile, Timing, number
 
 FORMAT = "latency table"
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -24,12 +24,21 @@ _PRECISIONS = ("", "f32", "f16", "w8a8", "w8a16", "w4a16", "w4a8")
 
 def recognises(text: str) -> bool:
     """Whether the first line names an operator and a time."""
-    columns = _columns(text.partition("\n")[0])
+    columns = _columns(_head(text))
     return _time_column(columns) is not None and any(c in columns for c in ("op", "type", "op_type", "name"))
 
 
 def _columns(line: str) -> list[str]:
-    return [c.strip().lower().replace(" ", "_") for c in line.lstrip("\ufeff").split(",")]
+    return [c.strip().strip('"').lower().replace(" ", "_") for c in line.split(_delimiter(line))]
+
+
+def _head(text: str) -> str:
+    return text.lstrip("\ufeff").partition("\n")[0].rstrip("\r")
+
+
+def _delimiter(head: str) -> str:
+    """What parts the columns: the most frequent of the three in the first line."""
+    return max(",;\t", key=head.count)
 
 
 def _time_column(columns: list[str]) -> tuple[str, float] | None:
@@ -47,15 +56,19 @@ def read(text: str, where: str) -> Profile:
         TraceError: a row whose time, shape or precision cannot be read.
     """
     lines = text.splitlines()
-    columns = _columns(lines[0])
+    head = _head(text)
+    columns = _columns(head)
+    repeated = next((c for c in columns if c and columns.count(c) > 1), None)
+    if repeated is not None:
+        raise TraceError(f"{where} has two columns {repeated!r}: keep one")
     time = _time_column(columns)
     if time is None:
         raise TraceError(f"{where} has no column with a time: name one time_ms, time_us or time_s")
-    rows = csv.DictReader(lines[1:], fieldnames=columns)
+    rows = csv.DictReader(lines[1:], fieldnames=columns, delimiter=_delimiter(head))
     timings = []
-    for number, row in enumerate(rows, 2):
+    for at, row in enumerate(rows, 2):
         cells = {k: (v or "").strip() for k, v in row.items() if isinstance(k, str) and not isinstance(v, list)}
-        timings.append(_row(cells, time, f"{where}, line {number}"))
+        timings.append(_row(cells, time, f"{where}, line {at}"))
     return Profile(FORMAT, tuple(timings), ())
 
 
@@ -64,9 +77,9 @@ def _row(cells: Mapping[str, str], time: tuple[str, float], where: str) -> Timin
         return next((cells[n] for n in names if cells.get(n)), "")
 
     try:
-        seconds = float(cells[time[0]]) * time[1]
+        seconds = number(cells[time[0]]) * time[1]
     except (KeyError, ValueError) as e:
-        raise TraceError(f"{where}: {cells.get(time[0])!r} is not a time") from e
+        raise TraceError(f"{where}: {cells.get(time[0])!r} is not a time: write a number with a point, such as 1.58") from e
     given = first("precision", "bits").lower()
     precision = _BITS.get(given, given)
     if precision not in _PRECISIONS:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from hetsched.errors import TraceError
-from hetsched.profiles.timings import Profile, Timing
+from hetsched.profiles.timings import Profile, Timing, number
 
 FORMAT = "QNN profile"
 _HEAD = ("message", "time", "unit of measurement", "event identifier")
@@ -56,7 +56,7 @@ def read(text: str, where: str) -> Profile:
 
 def _time(row: Mapping[str, str], where: str) -> float:
     try:
-        return float(row.get("time", ""))
+        return number(row.get("time", ""))
     except ValueError as e:
         raise TraceError(f"{where}: {row.get('time')!r} is not a time: the profile is damaged") from e
 

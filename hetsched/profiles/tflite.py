@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from hetsched.errors import TraceError
-from hetsched.profiles.timings import Profile, Timing
+from hetsched.profiles.timings import Profile, Timing, number
 
 FORMAT = "TFLite benchmark_model profile"
 _TITLE = re.compile(r"=+ *([A-Za-z ]+?) *=+")
@@ -42,7 +42,7 @@ def read(text: str, where: str) -> Profile:
 def _tables(text: str, where: str) -> Iterator[tuple[str, list[Timing]]]:
     """Title and operators of each table of the file."""
     title, columns, rows = "", None, list[Timing]()
-    for number, raw in enumerate(text.splitlines(), 1):
+    for at, raw in enumerate(text.splitlines(), 1):
         line = raw.rstrip()
         heading = _TITLE.search(line)
         found = _columns(line)
@@ -52,7 +52,7 @@ def _tables(text: str, where: str) -> Iterator[tuple[str, list[Timing]]]:
             title = heading[1] if heading else title if found is not None else ""
             columns, rows = found, []
         elif columns is not None:
-            timing = _row(line, columns, f"{where}, line {number}")
+            timing = _row(line, columns, f"{where}, line {at}")
             if timing is not None:
                 rows.append(timing)
     if columns is not None:
@@ -82,7 +82,7 @@ def _row(line: str, columns: tuple[str, ...], where: str) -> Timing | None:
         return None
     average = row.get("avg ms", row.get("avg_ms", ""))
     try:
-        seconds = float(average) / 1e3 * max(1.0, float(row.get("times called") or 1))
+        seconds = number(average) / 1e3 * max(1.0, number(row.get("times called") or "1"))
     except ValueError as e:
         raise TraceError(f"{where}: {average!r} is not a time in milliseconds: the profile is damaged") from e
     inner = _NAME.fullmatch(row["name"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -56,6 +57,28 @@ class Profile:
     def runs(self) -> int:
         """Number of inferences."""
         return len({t.run for t in self.timings})
+
+
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d*)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+
+
+def number(text: str) -> float:
+    """A number as profiles write it: ``1234.5``, ``1,234.5``, ``1.2e-3``.
+
+    Raises:
+        ValueError: it is none. A comma that does not part thousands (``1,58``) is refused: it would be a guess.
+
+    Examples:
+        >>> number(" 12,345.5 ")
+        12345.5
+    """
+    plain = text.strip()
+    if _THOUSANDS.fullmatch(plain):
+        plain = plain.replace(",", "")
+    if not _NUMBER.fullmatch(plain):
+        raise ValueError(f"{text!r} is not a number")
+    return float(plain)
 
 
 def checked(profile: Profile, where: str) -> Profile:

@@ -8,7 +8,8 @@ from pydantic import BaseModel
 
 from hetsched.fusions import Fusions
 from hetsched.reports.items import PlanItem
-from hetsched.socs import Figure, OperatingPoint, SoC
+from hetsched.soc_quantities import Figure
+from hetsched.socs import OperatingPoint, SoC
 
 
 @dataclass(frozen=True)

@@ -60,5 +60,14 @@ def test_the_queue_can_be_named(profile: Path) -> None:
 
 
 def test_only_traces_and_json_are_written(profile: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"must end in \.pftrace"):
+    with pytest.raises(OptionError, match=r"must end in \.html"):
         import_profile(profile).save(tmp_path / "p.csv")
+
+
+def test_a_page_draws_it_beside_the_prediction_for_where_it_ran(profile: Path, two_branch: Path, tmp_path: Path) -> None:
+    found = import_profile(profile, two_branch, "snapdragon-8-gen-3", dims=DIMS, planned=True)
+    assert found.planned is not None and {p.queue for p in found.planned.plan.placements} == {"cpu"}
+    assert "imported" in found.save(tmp_path / "p.html").read_text("utf-8")
+    with pytest.raises(OptionError, match="give --model and --soc"):
+        import_profile(profile).save(tmp_path / "q.html")
+    assert not (tmp_path / "q.html").exists()

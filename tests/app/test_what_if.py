@@ -133,3 +133,14 @@ def test_the_api_takes_fields_too() -> None:
     assert hetsched.soc(PHONE, {"npu.launch_us": "20"}) == hetsched.soc(load_soc(PHONE), {"npu.launch_us": "20"})
     with pytest.raises(SoCError, match=r"did you mean npu\.launch_us"):
         hetsched.soc(PHONE, {"npu.lanch_us": "20"})
+
+
+def test_an_int4_rate_serves_four_bit_weights(two_branch: Path) -> None:
+    plain, faster = (hetsched.plan(two_branch, PHONE, dims=DIMS, precision="w4a16", overrides=o) for o in (None, {"npu.int4_tops": "4000"}))
+    assert not any("has no effect" in n for n in faster.plan.notes)
+    assert min(_matrix_s(faster)) < min(_matrix_s(plain))
+
+
+def _matrix_s(found: hetsched.Planned) -> list[float]:
+    """Compute seconds of the alternatives with 4-bit weights."""
+    return [float(s) for s, p in zip(found.table.compute_s, found.table.alt_precision, strict=True) if p == "w4a16"]

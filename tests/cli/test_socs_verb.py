@@ -46,8 +46,8 @@ def test_the_list_has_every_soc_on_a_line(run: Runner) -> None:
 def test_the_list_for_machines(run: Runner) -> None:
     rows = json.loads(run("socs", "--json")[1])
     assert {tuple(r) for r in rows} == {
-        ("id", "name", "vendor", "cpu", "gpu", "npu", "npu_float_tops", "npu_int8_tops", "memory_gb_s", "memory_reachable_gb_s",
-         "estimated_share")
+        ("id", "name", "vendor", "tier", "release", "cpu", "gpu", "npu", "npu_float_tops", "npu_int8_tops", "memory_gb_s",
+         "memory_reachable_gb_s", "estimated_share")
     }  # fmt: skip
     phone = next(r for r in rows if r["id"] == "snapdragon-8-gen-3")
     soc = load_soc("snapdragon-8-gen-3")

@@ -65,6 +65,19 @@ def test_types_constants_and_arrays_set_apart(graph_of: Build) -> None:
     assert _apart(alike(valued, valued.ops), 0, 1)
 
 
+@pytest.mark.parametrize("limits", [{"strides": (4, 4)}, {"kernel_shape": (14, 14)}])
+def test_ops_of_one_type_are_decided_by_their_own_constraints(graph_of: Build, limits: dict[str, Any]) -> None:
+    """In one graph, in two graphs of the same names one after the other, and in the first again."""
+    apple = load_soc("apple-a17-pro")
+    npu = next(i for i, q in enumerate(build_table(_pair(graph_of, {}, {}), apple).queues) if q.kind == "npu")
+
+    def refused(graph: Graph) -> list[bool]:
+        return [any(r.queue == npu for r in row) for row in build_table(graph, apple).refusals]
+
+    mixed, fine, bad = _pair(graph_of, {}, limits), _pair(graph_of, {}, {}), _pair(graph_of, limits, limits)
+    assert [refused(g) for g in (mixed, fine, bad, fine)] == [[False, True], [False, False], [True, True], [False, False]]
+
+
 def test_a_refusal_names_the_tensor_of_its_own_op(graph_of: Build) -> None:
     """Reasons against 64-bit tensors name them, so ops on such tensors share no answer."""
     graph = graph_of([("Add", ["a", "b"], ["c"]), ("Add", ["c", "b"], ["d"])], dict.fromkeys("abcd", (4, 4)))

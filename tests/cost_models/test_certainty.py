@@ -64,3 +64,20 @@ def test_the_note_names_at_most_four() -> None:
 
 def test_a_chip_without_a_fit_keeps_its_files_interval(graph_of: Build, soc: SoC) -> None:
     assert build_table(_graph(graph_of), soc).interval == soc.interval
+
+
+@pytest.mark.parametrize("kinds", [("cpu",), ("cpu", "gpu")])
+def test_without_an_npu_the_least_sure_of_the_others_decides(graph_of: Build, kinds: tuple[str, ...]) -> None:
+    """No note on operators, since the fits of CPUs and GPUs list none."""
+    soc = load_soc(CHIP)
+    without = soc.model_copy(update={"processors": tuple(p for p in soc.processors if p.kind in kinds),
+                                     "queues": {n: t for n, t in soc.queues.items() if t.startswith(kinds)}})  # fmt: skip
+    table = build_table(_graph(graph_of, "Tan"), without)
+    width = max(family_of(soc.by_name[kind]).half_width["all"] for kind in kinds)
+    assert table.interval == pytest.approx((exp(-width), exp(width)))
+    assert not [n for n in table.notes if "slow-path" in n]
+
+
+def test_an_npu_without_a_fit_keeps_the_interval_of_its_file(graph_of: Build) -> None:
+    soc = load_soc("apple-a17-pro")
+    assert build_table(_graph(graph_of), soc).interval == soc.interval

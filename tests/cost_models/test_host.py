@@ -32,7 +32,7 @@ def _measurement(machine: Machine) -> HostMeasurement:
         peak_f32_ops_s=100e9, peak_i8_ops_s=400e9,
         rates={f"{c}/{p}": r for c in classes for p, r in (("f32", 50e9), ("i8", 100e9)) if not (c == "matmul" and p == "i8")},
         vector_bytes_s=20e9, vector={"elementwise": 1.0, "softmax": 8.0, "transpose": 4.0}, op_overhead_s=2e-6, launch_s=8e-6, sync_s=5e-6,
-        sync_estimated=False, spread=0.05, others=0.0,
+        sync_estimated=False, spread=0.05, others=0.0, probe_s=(1e-3, 2e-3),
     )  # fmt: skip
 
 
@@ -83,7 +83,9 @@ def test_measurement_survives_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
     assert [p.name for p in (tmp_path / "hetsched").iterdir()] == [path.name], "nothing half-written is left"
 
 
-@pytest.mark.parametrize("damage", ["truncate", "version", "negative", "list", "missing", "other machine", "text", "quality", "flag"])
+@pytest.mark.parametrize(
+    "damage", ["truncate", "version", "negative", "list", "missing", "other machine", "text", "quality", "flag", "probes"]
+)
 def test_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     machine = _machine()
@@ -100,6 +102,8 @@ def test_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.Mon
         raw["fingerprint"] = "0" * 16
     elif damage == "text":
         raw["rates"]["conv/f32"] = "fast"
+    elif damage == "probes":
+        raw["probe_s"] = [0.0]
     elif damage == "quality":
         raw["spread"] = -1.0
     elif damage == "flag":
@@ -213,6 +217,46 @@ def test_repeats_are_interleaved() -> None:
     changes = [x for x, y in zip(log, [*log[1:], ""], strict=True) if x != y]
     assert changes == ["a", "b"] * 3
     assert all(len(t.thread_s) == 3 for t in timed)
+
+
+@pytest.mark.parametrize(("times", "spells"), [([5, 5, 5, 5, 5], 3), ([9, 8, 7, 6, 6], 5)])
+def test_spells_go_on_until_the_fastest_repeats_settle(times: list[float], spells: int) -> None:
+    from hetsched_cost_models.host.timing import Patience, Timed, until_settled
+
+    class Scripted(Timed):
+        def repeat(self) -> None:
+            self.thread_s.append(float(times[len(self.thread_s)]))
+
+    seen: list[int] = []
+    timed = [Scripted(lambda: None)]
+    assert until_settled(timed, Patience(spells=3, rounds=1, pause_s=0.0), seen.append) == spells
+    assert seen == list(range(1, spells + 1))
+
+
+def test_spells_end_at_their_limit() -> None:
+    from hetsched_cost_models.host.timing import Patience, Timed, until_settled
+
+    class Faster(Timed):
+        def repeat(self) -> None:
+            self.thread_s.append(0.5 ** len(self.thread_s))
+
+    timed = [Faster(lambda: None)]
+    assert until_settled(timed, Patience(spells=2, rounds=1, pause_s=0.0, limit_s=0.0), lambda spell: None) == 1
+
+
+def test_the_faster_of_two_measurements_counts_probe_by_probe() -> None:
+    from hetsched_cost_models.host.measure import _merged
+    from hetsched_cost_models.host.probes import Probe
+
+    machine = _machine()
+    probes = [Probe(n, 1e6, lambda: None) for n in ("vector/elementwise", "vector/copy", "conv/f32", "conv/i8")]
+    old = replace(_measurement(machine), probe_s=(1e-3, 4e-3, 1e-3, 1e-3, 1e-6), read_one_bytes_s=11e9, sync_s=4e-6, others=1.0)
+    new = replace(_measurement(machine), probe_s=(2e-3, 2e-3, 2e-3, 5e-4, 2e-6), read_one_bytes_s=10e9, sync_estimated=True)
+    both = _merged(machine, probes, new, old)
+    assert both.probe_s == (1e-3, 2e-3, 1e-3, 5e-4, 1e-6)
+    assert (both.peak_f32_ops_s, both.peak_i8_ops_s) == (pytest.approx(1e9), pytest.approx(2e9))
+    assert (both.read_one_bytes_s, both.sync_s, both.sync_estimated, both.others) == (11e9, 4e-6, False, 0.0)
+    assert both == _merged(machine, probes, old, new)
 
 
 def test_rate_and_byte_cost_of_a_class_are_told_apart() -> None:

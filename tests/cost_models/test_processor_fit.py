@@ -12,7 +12,7 @@ from hetsched_cost_models import accuracy_processors
 from hetsched_cost_models.fit import language_fit, power, processor_families, processors
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.processor_data import Row, chips, graphs, published, rows
-from hetsched_cost_models.fit.processor_fit import FOLDS, KINDS, fit, folds
+from hetsched_cost_models.fit.processor_fit import FOLDS, KINDS, Fitted, fit, folds, half_width
 from hetsched_cost_models.fit.processor_form import Stack, cores_of_row
 from hetsched_cost_models.parameters import FITTED as FOLDER
 from hetsched_cost_models.parameters import family_of, read_parameters
@@ -97,13 +97,40 @@ def test_more_work_is_never_faster() -> None:
 def test_the_roofline_takes_over_what_was_fitted() -> None:
     """The files of the families are what the stored fits make of them."""
     for name in ("adreno", "mali"):
-        made = processor_families.gpu(_values("gpu"), name)
+        made = processor_families.gpu(_values("gpu"), name, _width(name))
         _same(made, (FOLDER / f"{name}.yaml").read_text("utf-8"))
-    _same(processor_families.cortex(_values("cpu"), _values("decode")), (FOLDER / "cortex.yaml").read_text("utf-8"))
+    _same(processor_families.cortex(_values("cpu"), _values("decode"), _width("cortex")), (FOLDER / "cortex.yaml").read_text("utf-8"))
     soc = load_soc("snapdragon-8-gen-3")
     assert family_of(soc.by_name["cpu"]).depth_half == pytest.approx(_values("cpu")["k0"], rel=1e-3)
     gpu = soc.by_name["gpu"]
     assert family_of(gpu).op_s + gpu.op_overhead_s.value == pytest.approx(_values("gpu")["op_s"], rel=1e-3)
+
+
+def _width(name: str) -> float:
+    return float(read_parameters(FOLDER / f"{name}.yaml")["parameters"]["half_width"]["all"]["value"])
+
+
+def test_the_interval_holds_four_fifths_of_the_networks_left_out() -> None:
+    """Networks weigh alike: the one whose rows are twice as far off as the others' is the tenth that may lie outside."""
+    row = _row(seconds=1.0)
+    made = [replace(row, model=f"net{i}") for i in range(10)]
+    apart = np.array([0.1] * 4 + [0.2] * 5 + [0.9])
+    kind = KINDS["cpu"]
+    assert half_width(Fitted(kind, tuple(made), kind.start, apart)) == pytest.approx(0.2)
+    assert half_width(Fitted(kind, tuple(made), kind.start, -3.0 * apart)) == pytest.approx(0.6)
+
+
+def test_small_layers_leave_a_gpu_idle_and_ncnn_starts_slowly_on_phones() -> None:
+    values, row = _values("gpu"), next(r for r in rows() if r.unit == "gpu" and r.engine == "ncnn" and r.chip == "snapdragon-888")
+    form = KINDS["gpu"].form
+
+    def seconds(changed: Row, **others: float) -> float:
+        return float(np.exp(form(Stack([changed]), values | others))[0])
+
+    assert seconds(row) > seconds(row, fill=1.0)
+    assert seconds(row, **{"fixed_s/ncnn": 1.0}) - seconds(row) == pytest.approx(1.0 - values["fixed_s/ncnn"])
+    laptop = replace(row, chip="snapdragon-x-elite")
+    assert seconds(laptop, **{"fixed_s/ncnn": 1.0}) == seconds(laptop)
 
 
 def _same(made: str, stored: str) -> None:

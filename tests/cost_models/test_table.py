@@ -128,11 +128,12 @@ def test_runtime_sets_the_fixed_cost_of_the_npu(float_graph: Graph) -> None:
     fixed = family_of(soc.by_name["npu"]).fixed_s
     assert total == {runtime: pytest.approx(fixed[runtime]["float"]) for runtime in total}
     assert total["ort"] < total["qnn"] < total["litert"]
-    slower = load_soc("qcs9075")  # its host submits at 2.36 GHz instead of 3.30
+    slower = load_soc("qcs9075")  # its host submits at 2.36 GHz instead of 3.30, its vector unit moves 84 GB/s instead of 132
     t = build_table(float_graph, slower, runtime="qnn")
     q = t.queue_index("npu")
     hosts = [max(c.top.hz for c in s.by_name["cpu"].clusters) for s in (soc, slower)]
-    assert t.launch_s[q] + t.sync_s[q, t.host] == pytest.approx(fixed["qnn"]["float"] * hosts[0] / hosts[1], rel=1e-3)
+    expected = fixed["qnn"]["float"] * (0.75 * 132 / 84 + 0.25 * hosts[0] / hosts[1])
+    assert t.launch_s[q] + t.sync_s[q, t.host] == pytest.approx(expected, rel=1e-3)
 
 
 def test_energy_is_additive_over_a_serial_schedule(float_graph: Graph, soc: SoC) -> None:

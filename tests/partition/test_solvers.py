@@ -24,7 +24,7 @@ from hetsched.partition.rules import read_rules
 from hetsched.partition.timing import Costs
 from hetsched.segments import schedule
 
-SOLVERS = ("single:cpu0", "vendor", "rules", "heft", "frontier-dp", "ilp", "auto")
+SOLVERS = ("single:cpu0", "vendor", "rules", "heft", "peft", "cpop", "frontier-dp", "ilp", "auto")
 
 
 def typed(table, objective="latency", **more):
@@ -51,7 +51,7 @@ def check(problem: Problem, s: Solution) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**9), st.integers(1, 14), st.sampled_from(SOLVERS[:5]), st.sampled_from(["latency", "energy", "edp", "period"]))
+@given(st.integers(0, 10**9), st.integers(1, 14), st.sampled_from(SOLVERS[:-2]), st.sampled_from(["latency", "energy", "edp", "period"]))
 def test_fast_solvers_give_valid_plans(random_table, seed, n, solver, objective):
     problem = typed(random_table(seed, n), objective)
     check(problem, solve(problem, solver))
@@ -144,7 +144,7 @@ def test_larger_graphs_improve_on_every_cheap_solver_and_stay_above_the_bound(ra
     problem = typed(random_table(3, 24, crossing_us=60, density=0.25, precisions=1))
     best = solve(problem, "ilp", time_limit_s=2)
     check(problem, best)
-    assert best.objective < min(solve(problem, s).objective for s in SOLVERS[:5])
+    assert best.objective < min(solve(problem, s).objective for s in SOLVERS[:-2])
 
 
 def test_a_queue_that_refuses_an_op_is_named_with_the_reason(random_table):
@@ -156,7 +156,7 @@ def test_a_queue_that_refuses_an_op_is_named_with_the_reason(random_table):
 def test_forced_and_forbidden_places_are_kept(random_table):
     table = random_table(8, 10, support=1.0)
     problem = typed(table, forced={"op3": "npu2", "op4": "cpu0"}, forbidden=(("op5", "npu2"), ("*", "gpu")))
-    for solver in ("vendor", "rules", "heft", "frontier-dp", "auto"):
+    for solver in ("vendor", "rules", "heft", "peft", "cpop", "frontier-dp", "auto"):
         s = solve(problem, solver, time_limit_s=1)
         queue = [table.queues[table.alt_queue[a]].name for a in s.alternative]
         assert queue[3] == "npu2" and queue[4] == "cpu0" and queue[5] != "npu2" and "gpu1" not in queue
@@ -177,7 +177,7 @@ def test_unknown_names_are_refused_with_what_to_do(random_table):
         solve(Problem(table), "single")
     with pytest.raises(OptionError, match="time limit is 0"):
         solve(Problem(table), time_limit_s=0)
-    assert set(solver_names()) >= {"auto", "frontier-dp", "heft", "ilp", "rules", "single", "vendor"}
+    assert set(solver_names()) >= {"auto", "cpop", "frontier-dp", "heft", "ilp", "peft", "rules", "single", "vendor"}
 
 
 def test_forbidding_every_place_is_infeasible(random_table):

@@ -222,3 +222,33 @@ def test_binary_noise(tmp_path: Path) -> None:
     path.write_bytes(b"\x00\x01\x02\xff" * 99)
     with pytest.raises(TraceError, match="hetsched reads"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ('op,time_us\nConv,"1,234.5"\n', 1234.5e-6),
+        ("op;latency_ms\nConv;1.5\n", 1.5e-3),
+        ("op\ttime_ns\nConv\t2e3\n", 2e-6),
+        ("\ufeffop,time_s\r\nConv,1\r\n", 1.0),
+    ],
+    ids=["thousands", "semicolons", "tabs", "bom and crlf"],
+)
+def test_tables_as_spreadsheets_write_them(text: str, seconds: float, tmp_path: Path) -> None:
+    (timing,) = read(write(tmp_path, text)).timings
+    assert (timing.type, timing.seconds) == ("Conv", pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    "cell", ["1,58", "1_000", "nan", "inf", "-1", "", "1.5 ms", "0x10", "1e999", "１"], ids=repr
+)  # fmt: skip
+@pytest.mark.parametrize("head", ["op;time_ms\nConv;{}\n", "op\ttime_ms\nConv\t{}\n"], ids=["semicolons", "tabs"])
+def test_times_that_are_none_are_refused_in_one_sentence(head: str, cell: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as e:
+        read(write(tmp_path, head.format(cell)))
+    assert "\n" not in str(e.value)
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="two columns 'time_ms'"):
+        read(write(tmp_path, "op,time_ms,time_ms\nConv,1,2\n"))

@@ -6,8 +6,9 @@ import pytest
 
 from hetsched.soc_figures import differences, estimated_share, figures, peak
 from hetsched.soc_files import load_soc, overridden
+from hetsched.soc_quantities import Figure
 from hetsched.soc_words import link_line, memory_lines, processor_lines, quantity
-from hetsched.socs import Figure, Link
+from hetsched.socs import Link
 
 BASE = load_soc("snapdragon-8-gen-3")
 

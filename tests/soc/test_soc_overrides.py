@@ -13,7 +13,8 @@ from hetsched import soc_aliases
 from hetsched.errors import SoCError
 from hetsched.soc_files import load_soc, overridden, soc_paths, soc_sha256
 from hetsched.soc_overrides import MAX_OVERRIDES, paths
-from hetsched.socs import Figure, SoC
+from hetsched.soc_quantities import Figure
+from hetsched.socs import SoC
 
 BASE = load_soc("snapdragon-8-gen-3")
 
@@ -181,7 +182,7 @@ def _item(node: object, step: str) -> object:
         ("npu.clock_ghz", "0", "hz"),
         ("memory.capacity_gb", "inf", "it takes a number"),
         ("memory.peak_bytes_s", "fast", "memory.peak_bytes_s.value = 'fast'"),
-        ("queues.cpu", "&a [1]", "anchors"),
+        ("queues.cpu", "&a [1]", "anchor"),
         ("queues.cpu", "[1", "not a number or a YAML value"),
         ("queues.cpu", "x" * 2000, "too long"),
         ("memory.peak_bytes_s.value.more", "1", "memory.peak_bytes_s"),

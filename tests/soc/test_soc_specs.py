@@ -10,7 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from hetsched.soc_files import list_socs, load_soc
-from hetsched.socs import Figure, SoC
+from hetsched.soc_quantities import Figure
+from hetsched.socs import SoC
 
 ALL = list_socs()
 #: What draws more at rest than a phone's display is a tablet, a laptop or a board, cooled otherwise.

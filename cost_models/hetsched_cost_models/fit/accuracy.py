@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hetsched_cost_models.fit import intervals
-from hetsched_cost_models.fit.dataset import BASE, CHIPS, EARLIER, Row, of_chip, triples
+from hetsched_cost_models.fit.dataset import BASE, CHIPS, EARLIER, SISTERS, Row, of_chip, triples
 from hetsched_cost_models.fit.form import Chip, Problem
 from hetsched_cost_models.fit.priors import FITTED
 from hetsched_cost_models.fit.scores import Score, score
@@ -104,9 +104,9 @@ def _three(name: str, s: Score, judged: bool) -> Iterator[Figure]:
 
 
 def other_predictions(base: Fitted) -> list[tuple[tuple[Row, ...], FloatArray]]:
-    """Rows of every other chip, and logarithms of their predictions from published figures."""
+    """Rows of every other chip that only published figures describe, and logarithms of their predictions."""
     p = parameters(base.shipped)
-    return [(of_chip(c), Problem(of_chip(c), Chip.of(c)).log_predicted(p)) for c in CHIPS if c != base.chip]
+    return [(of_chip(c), Problem(of_chip(c), Chip.of(c)).log_predicted(p)) for c in CHIPS if c != base.chip and c not in SISTERS]
 
 
 def chip_left_out(base: Fitted, chip: str) -> Iterator[Figure]:
@@ -121,7 +121,8 @@ def chip_left_out(base: Fitted, chip: str) -> Iterator[Figure]:
     constant = measured + float(np.median(np.log([r.seconds for r in picked]) - measured))
     unanchored, own = score(rows, plain), score(base.rows, base.without_family)
     goals = chip in JUDGED
-    yield _line(f"{name} from published figures", unanchored, own.median + _POINTS if goals else None)
+    basis = "published figures and its sister's rows" if chip in SISTERS else "published figures"
+    yield _line(f"{name} from {basis}", unanchored, own.median + _POINTS if goals else None)
     found, ratio = score(picked, anchored), score(picked, constant)
     yield _line(f"{name} anchored on the 8 Gen 3", found, _ANCHORED if goals else None)
     better = found.median < ratio.median if goals else None

@@ -34,6 +34,8 @@ CHIPS = {
     "qualcomm-sa8295p": "sa8295p",
 }
 BASE = "qualcomm-snapdragon-8gen3"
+#: One silicon whose float rate each takes from the other's rows: their errors say little about a chip that nobody has measured.
+SISTERS = frozenset({"qualcomm-qcs9075", "qualcomm-sa8775p"})
 _RUNTIMES = {"tflite": "litert", "onnx": "ort", "precompiled_qnn_onnx": "ort", "qnn_dlc": "qnn", "qnn_context_binary": "qnn"}
 
 

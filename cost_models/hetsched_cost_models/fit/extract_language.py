@@ -1,6 +1,8 @@
 """Makes the data of the language fits: ``python -m hetsched_cost_models.fit.extract_language [MEASUREMENTS]``.
 
-From ``llm.csv`` the rows whose model, chip and engine are known. Bits are those of a stored weight with its scales.
+From ``llm.csv`` the rows whose model, chip and engine are known, each once. Bits are those of a stored weight with its scales. Left out
+are runs of minutes, whose phones throttle (the same model and engine decode 28.6 tokens a second cold and 16.5 in such a run), and
+prompts that run no faster than decoding: they are fed token by token.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hetsched_cost_models.fit.language_data import FIELDS, MODELS_FILE, ROWS_FILE
@@ -39,6 +41,12 @@ _ENGINES = (
     ("gpu", "coreml"), ("mlc", "mlc"), ("genie", "qnn"), ("qnn", "qnn"), ("hetero", "qnn"),
 )  # fmt: skip
 _DEFAULT_BITS = 4.5
+#: Genie's 4-bit weights have one scale a channel, not one a block.
+_QNN_BITS = 4.0
+#: Tokens that no run makes in less than minutes.
+_SUSTAINED = 4096
+#: A prompt that runs less than this much faster than decoding is fed token by token.
+_BATCHED = 1.1
 
 
 def _first(pairs: Sequence[tuple[str, object]], text: str) -> object | None:
@@ -59,26 +67,42 @@ def _leading(text: str) -> str:
     return found.group() if found else "0"
 
 
+def _bits(quant: str, engine: object) -> float:
+    found = _first(_BITS, quant.lower()) or _DEFAULT_BITS
+    return _QNN_BITS if engine == "qnn" and found == _DEFAULT_BITS else float(str(found))
+
+
+def _sustained(r: Mapping[str, str]) -> bool:
+    """Whether a row is a run of minutes, or repeats the rate of one: the iPhone table gives those without the runs that it counts."""
+    return int(_leading(r["gen_tokens"])) >= _SUSTAINED or r["note"].strip() == "runs_ok="
+
+
+def _prefill(r: Mapping[str, str]) -> str:
+    rate, decode = r["prefill_tok_s"], r["decode_tok_s"]
+    return "" if rate and decode and float(rate) < _BATCHED * float(decode) else rate
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the file."""
     folder = Path(arguments[0]) if arguments else MEASUREMENTS
     with MODELS_FILE.open(encoding="utf-8", newline="") as f:
         models = list(csv.DictReader(line for line in f if not line.startswith("#")))
-    rows, seen = [], 0
+    rows, seen, known = [], 0, set()
     with (folder / "llm.csv").open(encoding="utf-8", newline="") as f:
         for r in csv.DictReader(f):
             seen += 1
             model = next((m for m in models if re.search(m["pattern"], r["model"].lower())), None)
             chip, engine = _first(_CHIPS, r["soc"].lower()), _first(_ENGINES, r["engine"].lower())
-            if model is None or not chip or engine is None:
+            same = tuple(v for k, v in r.items() if k != "source")
+            if model is None or not chip or engine is None or _sustained(r) or same in known:
                 continue
+            known.add(same)
             harness = "app" if "react-native" in r["source"] else "bench"
             threads = re.search(r"CPU (\d) thr", r["processor"])
-            bits = _first(_BITS, r["quant"].lower()) or _DEFAULT_BITS
             context = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
-            values = (r["model"], model["gparams"], model["kv_bytes_per_token"], model["layers"], str(bits), chip,
+            values = (r["model"], model["gparams"], model["kv_bytes_per_token"], model["layers"], str(_bits(r["quant"], engine)), chip,
                       _unit(r["processor"], r["engine"]),
-                      engine, harness, threads.group(1) if threads else "0", context, _leading(r["prompt_tokens"]), r["prefill_tok_s"],
+                      engine, harness, threads.group(1) if threads else "0", context, _leading(r["prompt_tokens"]), _prefill(r),
                       r["decode_tok_s"], r["j_per_token"], r["source"])  # fmt: skip
             rows.append(dict(zip(FIELDS, values, strict=True)))
     write_rows(ROWS_FILE, FIELDS, rows)

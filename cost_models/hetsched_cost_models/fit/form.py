@@ -83,7 +83,7 @@ class Problem:
 
     def log_predicted(self, p: Mapping[str, float]) -> FloatArray:
         """[rows] natural logarithm of the predicted seconds."""
-        scale = p["reference/host_hz"] / self.chip.host_hz
+        scale = hexagon.fixed_scale(self.chip.unit.vector_bytes_s, self.chip.host_hz, p)
         fixed = scale * np.array([p[f"fixed/{r.runtime}/{r.precision}"] for r in self.rows])
         return np.asarray(np.log(fixed + self._edges + self.work_s(p)))
 

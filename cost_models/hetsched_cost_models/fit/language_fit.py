@@ -1,16 +1,17 @@
 """Decode and prefill of language models, fitted to public rates and cross-validated by model x chip.
 
-    decode:  seconds a token = pace * ( (weights + cache) / (bandwidth * reach[family]) + 2 params / (ops * lanes) + layers * layer_s )
-    prefill: seconds a token = pace * 2 params / (ops * gemm[family]) + start_s / prompt
+    decode:  seconds a token = pace * ( (weights + cache) / (bandwidth * reach) + 2 params * unpack / (ops * lanes) + layers * layer_s )
+    prefill: seconds a token = pace * 2 params / (ops * gemm) + start_s / prompt
 
-*Weights* are bytes as stored; *ops* the peak (INT8 with integer weights on CPUs and NPUs, else float16); the lanes' term (unpacking
-and multiplying one row) is a CPU's. Paces are the engines' by processor kind, and one for phone apps that measure themselves.
+*Weights* are bytes as stored; *ops* the peak (INT8 with integer weights on CPUs and NPUs, else float16); the lanes' term (multiplying one
+row, and *unpacking* llama.cpp's k-quants) is a CPU's. A pace of decode is an engine's on a kind of processor, times that engine's on a chip,
+times that of phone apps that measure themselves; of prefill an engine's on a family of processors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +20,18 @@ from hetsched.soc_files import load_soc
 from hetsched_cost_models.fit.language_data import Rate
 from hetsched_cost_models.work import FloatArray
 
-FOLDS, _SOFT = 10, 2.0
-#: Engines with fewer rows have no pace of their own.
-_LEAST_ROWS = 5
+FOLDS, _SOFT = 10, 3.0
+UNITS = ("cpu", "gpu", "npu")
+#: Bits of llama.cpp's k-quants, as :mod:`hetsched_cost_models.fit.extract_language` writes them.
+K_BITS = (3.35, 3.91, 4.58, 4.85, 5.69, 6.56)
+#: Weights of at most so many bits are integers.
+_INTEGER = 8.5
+#: Fewer groups have no pace of their own: on a kind or family of processors, and on one chip.
+_LEAST, _LEAST_ON_CHIP = 2, 3
 #: Tokens of a prompt whose length is not said: that of llama.cpp's and LiteRT's benchmarks.
 _USUAL_PROMPT = 512
-#: Ridge of rates and of paces: paces of engines with few rows stay near 1.
-_RATE_RIDGE, _PACE_RIDGE = 0.05, 0.08
+#: Ridge of rates, of starts and of paces: paces of few groups stay near 1.
+_RATE_RIDGE, _START_RIDGE, _PACE_RIDGE = 0.05, 0.1, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +64,56 @@ class Language:
         places = [_place(r, known) for r in rows]
         self.phase, self.rows = phase, tuple(rows)
         self.log_measured = -np.log([getattr(r, phase) for r in rows])
-        self.family, self.unit = np.array([p.family for p in places]), np.array([r.unit for r in rows])
-        self.engine = np.array([f"{r.engine}/{r.unit}" for r in rows])
-        self.app, self.coarse = np.array([r.app for r in rows]), np.array([r.bits > 8.5 for r in rows])
+        self.unit, self.bits = np.array([r.unit for r in rows]), np.array([r.bits for r in rows])
         self.params, self.layers = np.array([r.params for r in rows]), np.array([float(r.layers) for r in rows])
-        self.bytes = self.params * np.array([r.bits for r in rows]) / 8.0 + np.array([r.kv_bytes * r.context for r in rows])
-        integer = ~self.coarse & (self.unit != "gpu")
+        self.bytes = self.params * self.bits / 8.0 + np.array([r.kv_bytes * r.context for r in rows])
+        integer = (self.bits <= _INTEGER) & (self.unit != "gpu")
         self.ops = np.where(integer, [p.i8 for p in places], [p.f16 for p in places])
         self.half = np.array([p.f16 for p in places])
         self.bandwidth = np.array([p.bandwidth for p in places])
+        self.unpacked = np.array([r.engine == "llama.cpp" and r.bits in K_BITS for r in rows])
         self.groups = np.array([r.group for r in rows])
         self.prompt = np.array([float(r.prompt or _USUAL_PROMPT) for r in rows])
+        self.paces = [_paces(r, p, phase) for r, p in zip(rows, places, strict=True)]
+        self.names = sorted({n for own in self.paces for n in own})
+        self.has = np.array([[float(n in own) for n in self.names] for own in self.paces])
 
     def log_predicted(self, p: Mapping[str, float]) -> FloatArray:
         """Logarithms of seconds a token."""
-        pace = np.log([p.get(f"pace/{e}", 1.0) for e in self.engine]) + np.where(self.app, np.log(p.get("pace/app", 1.0)), 0.0)
+        pace = self.has @ np.log([p.get(n, 1.0) for n in self.names])
         if self.phase == "prefill":
-            rate = np.array([p[f"gemm/{f}"] for f in self.family])
-            start = np.array([p[f"start_s/{u}"] for u in self.unit]) / self.prompt
-            return np.asarray(np.log(np.exp(pace) * 2.0 * self.params / (self.ops * rate) + start))
-        pace = pace + np.where(self.app & self.coarse, np.log(p["pace/app/float"]), 0.0)
-        reach = np.array([p[f"reach/{f}"] for f in self.family])
-        lanes = np.where(self.unit == "cpu", 2.0 * self.params / (self.half * p["lanes"]), 0.0)
-        layer = np.array([p[f"layer_s/{u}"] for u in self.unit])
-        return np.asarray(pace + np.log(self.bytes / (self.bandwidth * reach) + lanes + self.layers * layer))
+            work = 2.0 * self.params / (self.ops * self._of_unit(p, "gemm"))
+            return np.asarray(np.log(np.exp(pace) * work + self._of_unit(p, "start_s") / self.prompt))
+        unpack = np.where(self.unpacked, p["unpack"], 1.0)
+        lanes = np.where(self.unit == "cpu", 2.0 * self.params * unpack / (self.half * p["lanes"]), 0.0)
+        read = self.bytes / (self.bandwidth * p["reach"])
+        return np.asarray(pace + np.log(read + lanes + self.layers * self._of_unit(p, "layer_s")))
+
+    def _of_unit(self, p: Mapping[str, float], what: str) -> FloatArray:
+        return np.asarray(np.select([self.unit == u for u in UNITS], [p[f"{what}/{u}"] for u in UNITS]))
+
+
+def _paces(r: Rate, place: _Place, phase: str) -> tuple[str, ...]:
+    """Names of the paces of a row; those that are not fitted are 1."""
+    if phase == "prefill":
+        return (f"pace/{r.engine}/{place.family}",)
+    app = ("pace/app", "pace/app/float") if r.bits > _INTEGER else ("pace/app",)
+    return (f"pace/{r.engine}/{r.unit}", f"pace/{r.engine}/{r.unit}/{r.chip}", *(app if r.app else ()))
 
 
 def priors(rows: Sequence[Rate], phase: str) -> dict[str, tuple[float, float]]:
     """Name -> (prior, ridge) of the parameters that ``rows`` bear on."""
     s = Language(rows, phase)
-    engines = Counter(s.engine.tolist())
-    found = {f"pace/{e}": (1.0, _PACE_RIDGE) for e in sorted(engines) if engines[e] >= _LEAST_ROWS}
-    if s.app.any():
-        found["pace/app"] = (1.0, _RATE_RIDGE)
+    seen: dict[str, set[str]] = {}
+    for r, names in zip(rows, s.paces, strict=True):
+        for n in names:
+            seen.setdefault(n, set()).add(r.group)
+    found = {n: (1.0, _PACE_RIDGE) for n in sorted(seen) if len(seen[n]) >= (_LEAST_ON_CHIP if n.count("/") == 3 else _LEAST)}
+    found |= {n: (1.0, _RATE_RIDGE) for n in found if n.startswith("pace/app")}
     if phase == "prefill":
-        starts = {f"start_s/{u}": (0.03, _RATE_RIDGE) for u in ("cpu", "gpu", "npu")}
-        return {f"gemm/{f}": (0.1, _RATE_RIDGE) for f in sorted(set(s.family.tolist()))} | starts | found
-    rates = {f"reach/{f}": (0.6, _RATE_RIDGE) for f in sorted(set(s.family.tolist()))}
-    layers = {f"layer_s/{u}": (1e-4, _RATE_RIDGE) for u in ("cpu", "gpu", "npu")}
-    return rates | layers | {"lanes": (0.05, _RATE_RIDGE), "pace/app/float": (1.0, _RATE_RIDGE)} | found
+        return {f"gemm/{u}": (0.1, _RATE_RIDGE) for u in UNITS} | {f"start_s/{u}": (0.03, _START_RIDGE) for u in UNITS} | found
+    shared = {"reach": (0.8, _RATE_RIDGE), "lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, _PACE_RIDGE)}
+    return shared | {f"layer_s/{u}": (1e-4, _RATE_RIDGE) for u in UNITS} | found
 
 
 def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]], start: FloatArray | None = None) -> FloatArray:
@@ -111,11 +128,11 @@ def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float
         error = s.log_predicted(parameters(names, x)) - s.log_measured
         return np.concatenate([root * np.arctan(_SOFT * error) / _SOFT, ridge * (x - prior)])
 
-    begin, steps = (prior, 40) if start is None else (start, 8)
+    begin, steps = (prior, 40) if start is None else (start, 12)
     # No more than the reachable bandwidth: what looks like more is a cache or a wrong figure of the chip.
-    top = np.array([0.0 if n.startswith("reach/") else np.inf for n in names])
-    least = np.array([0.0 if n.startswith("pace/") and phase == "decode" else -np.inf for n in names])
-    inside = np.clip(begin, least + 1e-3, top - 1e-3)
+    top = np.array([0.0 if n == "reach" else np.inf for n in names])
+    least = np.full(len(names), -np.inf)
+    inside = np.minimum(begin, top - 1e-3)
     return np.asarray(least_squares(residuals, inside, bounds=(least, top), max_nfev=steps, xtol=1e-4, ftol=1e-4).x)
 
 
@@ -133,12 +150,55 @@ class LanguageFit:
     shipped: dict[str, float]
     errors: FloatArray
     """|predicted - measured| / measured tokens a second."""
+    anchored: FloatArray
+    """The same, corrected by what other models show of the engine, and of the engine on the chip."""
 
     @property
     def by_group(self) -> list[float]:
         """Median error of every model x chip."""
-        groups = np.array([r.group for r in self.rows])
-        return [float(np.median(self.errors[groups == g])) for g in sorted(set(groups.tolist()))]
+        return _medians(self.rows, self.errors)
+
+    @property
+    def anchored_by_group(self) -> list[float]:
+        """The same, anchored."""
+        return _medians(self.rows, self.anchored)
+
+
+def repeat_spread(rows: Sequence[Rate], phase: str) -> tuple[float, int]:
+    """Median distance of a row from the median of rows of one model, bits, chip, processor, engine and harness; and their number."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    for r in rows:
+        if getattr(r, phase) > 0:
+            found.setdefault((r.group, r.bits, r.engine, r.unit, r.app), []).append(getattr(r, phase))
+    apart = [abs(v / np.median(mine) - 1.0) for mine in found.values() if len(mine) > 1 for v in mine]
+    return float(np.median(apart)), len(apart)
+
+
+def _medians(rows: Sequence[Rate], errors: FloatArray) -> list[float]:
+    groups = np.array([r.group for r in rows])
+    return [float(np.median(errors[groups == g])) for g in sorted(set(groups.tolist()))]
+
+
+#: What rows of other models anchor, coarse to fine: an engine on a kind of processor, and that engine on one chip.
+_ANCHORS: tuple[Callable[[Rate], tuple[object, ...]], ...] = (
+    lambda r: (r.engine, r.unit, r.app),
+    lambda r: (r.engine, r.unit, r.app, r.chip),
+)
+#: Groups that the mean of an anchor counts beside its own, at zero.
+_SHRINK = 1.0
+
+
+def _anchors(rows: Sequence[Rate], error: FloatArray, wanted: Sequence[Rate]) -> FloatArray:
+    """Shrunk mean logarithmic errors of ``rows``, as corrections of ``wanted``; zero where nothing is like it."""
+    rest, out = error.copy(), np.zeros(len(wanted))
+    for key in _ANCHORS:
+        seen: dict[tuple[object, ...], dict[str, list[float]]] = {}
+        for r, e in zip(rows, rest.tolist(), strict=True):
+            seen.setdefault(key(r), {}).setdefault(r.group, []).append(e)
+        shift = {k: sum(float(np.median(v)) for v in groups.values()) / (len(groups) + _SHRINK) for k, groups in seen.items()}
+        rest -= [shift[key(r)] for r in rows]
+        out += [shift.get(key(r), 0.0) for r in wanted]
+    return out
 
 
 def fitted(rows: Sequence[Rate], phase: str) -> LanguageFit:
@@ -146,11 +206,14 @@ def fitted(rows: Sequence[Rate], phase: str) -> LanguageFit:
     picked = [r for r in rows if getattr(r, phase) > 0]
     names = priors(picked, phase)
     x = fit(picked, phase, names)
-    groups, errors = sorted({r.group for r in picked}), np.zeros(len(picked))
+    groups, errors, anchored = sorted({r.group for r in picked}), np.zeros(len(picked)), np.zeros(len(picked))
     for i in range(FOLDS):
         part = set(groups[i::FOLDS])
         out = [j for j, r in enumerate(picked) if r.group in part]
-        p = parameters(names, fit([r for r in picked if r.group not in part], phase, names, x))
-        s = Language([picked[j] for j in out], phase)
-        errors[out] = np.abs(np.expm1(s.log_measured - s.log_predicted(p)))
-    return LanguageFit(phase, tuple(picked), parameters(names, x), errors)
+        rest = [r for r in picked if r.group not in part]
+        p = parameters(names, fit(rest, phase, names, x))
+        s, known = Language([picked[j] for j in out], phase), Language(rest, phase)
+        error = s.log_predicted(p) - s.log_measured
+        errors[out] = np.abs(np.expm1(-error))
+        anchored[out] = np.abs(np.expm1(_anchors(rest, known.log_predicted(p) - known.log_measured, s.rows) - error))
+    return LanguageFit(phase, tuple(picked), parameters(names, x), errors, anchored)

@@ -28,6 +28,8 @@ PRIORS = {
     "floor": (3.8, "logarithm of the milliwatts of an awake cluster"), "d": (-1.4, "exponent of the process, voltage"),
     "e": (-1.4, "exponent of the work in a cycle, voltage"),
 }  # fmt: skip
+#: Chips of the data that have a SoC file.
+FILED = {"sm8350": "snapdragon-888", "gs101": "tensor-g1", "zuma": "tensor-g3"}
 _SOFT = 2.0
 
 

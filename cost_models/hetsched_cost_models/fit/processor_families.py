@@ -18,8 +18,11 @@ _GPU_RUNTIMES = ("ncnn", "mnn", "tnn", "paddle")
 _HALF_OVER_FLOAT = 1.55
 
 
-def cortex(p: Mapping[str, float], decode: Mapping[str, float]) -> str:
-    """Parameters of Arm cores and Oryon; ``decode``: those of language models, for the runtimes that only they were measured on."""
+def cortex(p: Mapping[str, float], decode: Mapping[str, float], half_width: float) -> str:
+    """Parameters of Arm cores and Oryon; ``decode``: those of language models, for the runtimes that only they were measured on.
+
+    ``half_width``: of the 80 % interval, in the logarithm.
+    """
     pace = p["pace/ort"]
     shares = {c: p[n] / pace for c, n in _CLASSES.items()}
     integer = p["i8"] * p["i8/mmla"]
@@ -28,16 +31,19 @@ def cortex(p: Mapping[str, float], decode: Mapping[str, float]) -> str:
     lines += _scalars({"vector_bytes_per_op": p["vector"] / pace, "depth_half": p["k0"], "op_s": op_s, "thread_exponent": p["threads"]})
     paces = {r: (p[f"pace/{e}"] if e else 1.0) / pace for r, e in _CPU_RUNTIMES.items()}
     paces |= {r: decode.get(f"pace/{r}/cpu", 1.0) for r in _LANGUAGE_RUNTIMES}
-    return _text([*lines, "  pace:", *(f"    {n}: {_figure(v)}" for n, v in paces.items())])
+    return _text([*lines, "  pace:", *(f"    {n}: {_figure(v)}" for n, v in paces.items()), *_interval(half_width)])
 
 
-def gpu(p: Mapping[str, float], family: str) -> str:
-    """Parameters of Adreno or Mali."""
+def gpu(p: Mapping[str, float], family: str, half_width: float) -> str:
+    """Parameters of Adreno or Mali; ``half_width``: of the 80 % interval, in the logarithm."""
     factor = p.get(f"rate/{family}", 1.0)
     shares = {c: factor * p["depthwise" if n == "grouped" else n] for c, n in _CLASSES.items()}
     vector = {"vector_bytes_per_op": factor * p["vector"] * _HALF_OVER_FLOAT, "depth_half": p["k0"], "op_s": p["op_s"] - _GPU_OP_S}
-    paces = [f"    {r}: {_figure(p[f'pace/{r}'])}" for r in _GPU_RUNTIMES]
-    return _text([*_utilisation(shares), *_scalars(vector), "  pace:", *paces])
+    vector["fill_macs"] = p["fill"]
+    paces = [f"    {r}: {_figure(p.get(f'pace/{r}', 1.0))}" for r in _GPU_RUNTIMES]
+    fixed = _figure(p["fixed_s/ncnn"])
+    phones = ["  fixed_s:", f"    ncnn: {{float: {fixed}, w8a8: {fixed}}}"]
+    return _text([*_utilisation(shares), *_scalars(vector), *phones, "  pace:", *paces, *_interval(half_width)])
 
 
 #: Classes of the roofline -> those of the fits.
@@ -48,6 +54,10 @@ _CLASSES = {
 
 def _figure(value: float) -> str:
     return f'{{value: {value:.4g}, source: "public measurements, make fit: fitted/processors.yaml"}}'
+
+
+def _interval(half_width: float) -> list[str]:
+    return ["  half_width:", f'    all: {{value: {half_width:.4f}, source: "make fit: conformal on networks left out"}}']
 
 
 def _utilisation(shares: Mapping[str, float]) -> list[str]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hetsched_cost_models.fit.intervals import COVERAGE
 from hetsched_cost_models.fit.processor_data import Row
 from hetsched_cost_models.fit.processor_form import Stack, cpu, gpu, npu
+from hetsched_cost_models.fit.scores import weighted_quantile
 from hetsched_cost_models.work import FloatArray
 
 Form = Callable[[Stack, Mapping[str, float]], FloatArray]
@@ -55,11 +57,12 @@ KINDS = {
         "conv1x1": (0.2, "share of the float16 peak: 1x1 convolutions and products"), "conv": (0.25, "k x k convolutions"),
         "depthwise": (0.05, "depthwise and grouped convolutions"), "k0": (16.0, "depth at which half of the share is reached"),
         "vector": (0.02, "bytes a second over the rate"), "op_s": (4e-5, "seconds an operator"),
-        "op_s/ncnn": (4e-5, "the same through ncnn"),
-        "fixed_s": (1e-3, "seconds an inference"), "rate/mali": (1.0, "Mali's rate over Adreno's"),
+        "fill": (1e6, "multiply-accumulates for which a matrix operation leaves the GPU idle"),
+        "fixed_s": (1e-3, "seconds an inference"), "fixed_s/ncnn": (3e-3, "the same through ncnn on phones"),
+        "rate/mali": (1.0, "Mali's rate over Adreno's"),
         "rate/apple-gpu": (1.0, "Apple's over Adreno's"),
         "pace/dml": (1.0, "DirectML over LiteRT"), "pace/mnn": (1.0, "MNN"), "pace/ncnn": (2.0, "ncnn (Vulkan)"),
-        "pace/paddle": (1.5, "Paddle-Lite"), "pace/qnn-gpu": (1.5, "QNN's GPU backend"), "pace/tnn": (1.0, "TNN"),
+        "pace/paddle": (1.5, "Paddle-Lite"), "pace/qnn-gpu": (1.5, "QNN's GPU backend"),
     }),
     "npu": Kind("npu", npu, {
         "rate": (0.25, "share of the peak"), "fixed_s": (3e-4, "seconds an inference"), "fixed/i8": (0.6, "of them with INT8 activations"),
@@ -96,6 +99,14 @@ class Fitted:
     def errors(self) -> FloatArray:
         """|predicted - measured| / measured, of networks left out."""
         return np.abs(np.expm1(self.left_out - np.log([r.seconds for r in self.rows])))
+
+
+def half_width(fit: Fitted) -> float:
+    """Half-width, in the logarithm, of the 80 % interval: conformal on networks left out, every network counting alike."""
+    apart = np.abs(fit.left_out - np.log([r.seconds for r in fit.rows]))
+    count = Counter(r.model for r in fit.rows)
+    weights = np.array([1.0 / count[r.model] for r in fit.rows])
+    return weighted_quantile(apart, weights, min(1.0, COVERAGE * (len(count) + 1) / len(count)))
 
 
 def folds(models: Sequence[str]) -> list[frozenset[str]]:

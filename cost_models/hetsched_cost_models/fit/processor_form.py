@@ -1,7 +1,7 @@
 """How long a network takes on CPU cores, on a GPU or on a Neural Engine: one form a kind, over all rows at once.
 
     cpu:  pace[engine] * sum( max( 2 macs / (rate * u[class] * k / (k + k0)) + bytes / (v * rate), streamed / bandwidth ) + op_s )
-    gpu:  fixed + sum( max( 2 macs / (rate * u[class] * k / (k + k0)) + bytes / (v * rate), weights / bandwidth ) + op_s )
+    gpu:  fixed + sum( max( 2 (macs + fill) / (rate * u[class] * k / (k + k0)) + bytes / (v * rate), weights / bandwidth ) + op_s )
     npu:  fixed + 2 macs / (peak * u) + weights / bandwidth
 
 ``rate`` of a CPU is that of its slowest core in use (threads share work evenly) times threads to an exponent below 1, at the
@@ -24,6 +24,8 @@ from hetsched_cost_models.work import FloatArray
 _HEAVY = ("softmax", "norm", "transcendental", "transpose", "resize")
 _HEAVY_FACTOR = 2.5
 _WINOGRAD = ("ncnn", "tnn", "mnn")
+#: Chips whose ncnn rows were taken on computers; on phones an inference through Vulkan has a fixed cost of its own.
+_COMPUTERS = ("snapdragon-x-elite", "apple-m1", "apple-m3")
 _BYTES = {"f32": 4.0, "f16": 2.0, "i8": 1.0, "mix": 4.0}
 
 
@@ -126,11 +128,12 @@ def gpu(s: Stack, p: Mapping[str, float]) -> FloatArray:
     """Logarithms of seconds on a GPU."""
     family = sum((np.where(s.family == f, np.log(p[f"rate/{f}"]), 0.0) for f in ("mali", "apple-gpu")), np.zeros(len(s.rows)))
     rate = s.peak * np.exp(family - _paces(s.engine, p))
-    matrix = 2.0 * s.macs / (rate[s.row] * s.utilisation(p, winograd=False) * s.depth(p["k0"]))
+    work = s.macs + p["fill"] * s.matrix
+    matrix = 2.0 * work / (rate[s.row] * s.utilisation(p, winograd=False) * s.depth(p["k0"]))
     vector = s.visible * 2.0 * s.elements / (p["vector"] * rate[s.row])
-    op = np.where(s.engine == "ncnn", p["op_s/ncnn"], p["op_s"])
+    fixed = np.where((s.engine == "ncnn") & ~np.isin([r.chip for r in s.rows], _COMPUTERS), p["fixed_s/ncnn"], p["fixed_s"])
     streamed = 2.0 * s.weights / s.unit_bandwidth[s.row]
-    return np.asarray(np.log(p["fixed_s"] + s.sums(np.maximum(matrix + vector, streamed) + s.visible * op[s.row])))
+    return np.asarray(np.log(fixed + s.sums(np.maximum(matrix + vector, streamed) + s.visible * p["op_s"])))
 
 
 def npu(s: Stack, p: Mapping[str, float]) -> FloatArray:

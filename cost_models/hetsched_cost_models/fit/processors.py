@@ -18,12 +18,15 @@ from hetsched_cost_models.fit import language_fit, power, processor_families
 from hetsched_cost_models.fit.accuracy import Figure
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.processor_data import Row, chips, rows
-from hetsched_cost_models.fit.processor_fit import KINDS, Fitted, fitted
+from hetsched_cost_models.fit.processor_fit import KINDS, Fitted, fitted, half_width
 from hetsched_cost_models.fit.writing import write
 from hetsched_cost_models.work import FloatArray
 
 FILE, VERSION = "processors.yaml", 1
 _GOAL, _APPLE_GOAL, _FASTER_GOAL, _DECODE_GOAL, _PREFILL_GOAL, _POWER_GOAL = 0.20, 0.25, 0.90, 0.20, 0.30, 0.20
+
+#: Pairs whose measured times differ by less cannot be told.
+_APART = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +90,16 @@ def _best(fit: Fitted) -> dict[tuple[str, str, str], tuple[float, float]]:
     return found
 
 
-def _faster(f: Fits) -> Figure:
+def _faster(f: Fits) -> Iterator[Figure]:
+    """How often the faster unit is named: of all pairs, and of those whose measured times differ by a tenth or more."""
     cpu, gpu = _best(f.units["cpu"]), _best(f.units["gpu"])
     pairs = [k for k in cpu if k in gpu]
-    right = [(cpu[k][0] < gpu[k][0]) == (cpu[k][1] < gpu[k][1]) for k in pairs]
-    share = float(np.mean(right))
-    return Figure(
-        "faster of CPU and GPU named rightly", f">= {_FASTER_GOAL:.0%}", f"{share:.1%} ({len(pairs)} pairs)", share >= _FASTER_GOAL
-    )
+    right = {k: (cpu[k][0] < gpu[k][0]) == (cpu[k][1] < gpu[k][1]) for k in pairs}
+    share = float(np.mean(list(right.values())))
+    what = "faster of CPU and GPU named rightly"
+    yield Figure(what, f">= {_FASTER_GOAL:.0%}", f"{share:.1%} ({len(pairs)} pairs)", share >= _FASTER_GOAL)
+    apart = [r for k, r in right.items() if max(cpu[k][0], gpu[k][0]) >= _APART * min(cpu[k][0], gpu[k][0])]
+    yield Figure(f"{what}, at least a tenth apart", "", f"{np.mean(apart):.1%} ({len(apart)} pairs)")
 
 
 def _apple(f: Fits) -> Iterator[Figure]:
@@ -115,6 +120,14 @@ def _language(f: Fits) -> Iterator[Figure]:
         detail = f"{len(fit.rows)} rows, {len(fit.by_group)} model x chip"
         yield _figure(f"language models, {phase}, model x chip left out: median", goal, float(np.median(fit.by_group)), detail)
         yield _figure(f"language models, {phase}: median of all rows alike", None, float(np.median(fit.errors)), f"{len(fit.rows)} rows")
+        anchored = float(np.median(fit.anchored_by_group))
+        yield _figure("the same by group, anchored on other models of chip and engine", None, anchored, detail)
+        spread, repeats = language_fit.repeat_spread(fit.rows, phase)
+        yield _figure(f"spread of repeats, {phase}", None, spread, f"{repeats} rows")
+        for app, what in ((False, "benchmarks"), (True, "phone apps")):
+            own = [e for r, e in zip(fit.rows, fit.errors.tolist(), strict=True) if r.app == app]
+            if own:
+                yield _figure(f"{phase}, {what} alone: median of rows", None, float(np.median(own)), f"{len(own)} rows")
 
 
 def _power(f: Fits) -> Iterator[Figure]:
@@ -122,6 +135,9 @@ def _power(f: Fits) -> Iterator[Figure]:
     chips_seen = len(set(points.chip.tolist()))
     detail = f"{len(points.ghz)} points of {chips_seen} chips"
     yield _figure("CPU power against frequency, chips left out: median", _POWER_GOAL, float(np.median(f.power_errors)), detail)
+    filed = np.isin(points.chip, list(power.FILED))
+    detail = f"{filed.sum()} points of {', '.join(power.FILED.values())}"
+    yield _figure("the same on chips with a SoC file", None, float(np.median(f.power_errors[filed])), detail)
     each = list(power.by_cluster(points, f.power_errors))
     yield _figure("the same, clusters alike", None, float(np.median(each)), f"{len(each)} clusters")
     spent = [r for r in rates() if r.j_per_token > 0 and r.decode > 0]
@@ -151,7 +167,7 @@ def figures(f: Fits | None = None) -> Iterator[Figure]:
     """The whole table."""
     f = f or fits()
     yield from _units(f)
-    yield _faster(f)
+    yield from _faster(f)
     yield from _apple(f)
     yield from _language(f)
     yield from _power(f)
@@ -162,8 +178,9 @@ def figures(f: Fits | None = None) -> Iterator[Figure]:
 def texts(f: Fits) -> dict[str, str]:
     """Every file that the fits write: their own, and what the roofline takes over."""
     cpu, gpu = (f.units[u].kind.parameters(f.units[u].shipped) for u in ("cpu", "gpu"))
-    taken = {f"{n}.yaml": processor_families.gpu(gpu, n) for n in ("adreno", "mali")}
-    return {FILE: file_text(f), "cortex.yaml": processor_families.cortex(cpu, f.language["decode"].shipped)} | taken
+    taken = {f"{n}.yaml": processor_families.gpu(gpu, n, half_width(f.units["gpu"])) for n in ("adreno", "mali")}
+    arm = processor_families.cortex(cpu, f.language["decode"].shipped, half_width(f.units["cpu"]))
+    return {FILE: file_text(f), "cortex.yaml": arm} | taken
 
 
 def file_text(f: Fits) -> str:

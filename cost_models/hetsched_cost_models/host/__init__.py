@@ -26,8 +26,8 @@ def host_soc(progress: Callable[[str], None] | None = None) -> SoC:
     return soc_of(machine, measured if measured is not None else calibrate(progress))
 
 
-def calibrate(progress: Callable[[str], None] | None = None) -> HostMeasurement:
-    """Measure this machine again and keep the result."""
+def calibrate(progress: Callable[[str], None] | None = None, *, fresh: bool = False) -> HostMeasurement:
+    """Measure this machine again and keep the result: the faster of this and earlier measurements, or this one if ``fresh``."""
     from hetsched_cost_models.host.measure import measure
 
-    return measure(progress)
+    return measure(progress, fresh=fresh)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 #: Raise it when a measurement means something else than before.
-VERSION = 2
+VERSION = 3
 #: A measurement is good when its typical repeat is at most this much slower than the best one, and poor beyond the other
 #: figure: somebody else used the machine.
 GOOD_SPREAD, POOR_SPREAD = 0.1, 0.3
@@ -28,7 +28,8 @@ class HostMeasurement:
 
     Quality: ``spread`` is the typical probe's, how much slower than its best repeat its typical repeat was (0.1: 10 %);
     ``others`` is how many cores other programs kept busy meanwhile. ``sync_estimated`` says that ``sync_s`` is an assumption,
-    because no undisturbed signal could be timed.
+    because no undisturbed signal could be timed. ``probe_s`` are the fastest repeats that all rates come from, in the order of
+    the probes, so that a later measurement can keep the faster of both.
     """
 
     version: int
@@ -48,6 +49,7 @@ class HostMeasurement:
     sync_estimated: bool
     spread: float
     others: float
+    probe_s: tuple[float, ...]
 
     @property
     def poor(self) -> bool:
@@ -71,25 +73,25 @@ class HostMeasurement:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types, for JSON."""
-        return {**asdict(self), "cores": list(self.cores)}
+        return {**asdict(self), "cores": list(self.cores), "probe_s": list(self.probe_s)}
 
     @classmethod
     def from_dict(cls, raw: Any) -> HostMeasurement | None:
         """The measurement, or None if it is not one of this version."""
         if not isinstance(raw, dict) or raw.get("version") != VERSION or set(raw) != {f.name for f in fields(cls)}:
             return None
-        numbers = [v for k, v in raw.items() if k.endswith(("_s", "_bytes_s", "_ops_s"))]
+        numbers = [v for k, v in raw.items() if k.endswith("_s") and k != "probe_s"]
         tables = (
             [*raw["rates"].values(), *raw["vector"].values()]
             if isinstance(raw["rates"], dict) and isinstance(raw["vector"], dict)
             else [-1]
         )
-        if not all(isinstance(n, int | float) and 0 < n < 1e18 for n in (*numbers, *tables)):
+        if not all(isinstance(n, int | float) and 0 < n < 1e18 for n in (*numbers, *tables, *raw["probe_s"])):
             return None
         quality = (raw["spread"], raw["others"])
         if not isinstance(raw["sync_estimated"], bool) or not all(isinstance(n, int | float) and 0 <= n < 1e6 for n in quality):
             return None
-        return cls(**{**raw, "cores": tuple(raw["cores"])})
+        return cls(**{**raw, "cores": tuple(raw["cores"]), "probe_s": tuple(raw["probe_s"])})
 
 
 def cache_folder() -> Path:

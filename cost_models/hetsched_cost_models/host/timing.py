@@ -88,11 +88,43 @@ def interleaved(calls: Iterable[Callable[[], Any]], rounds: int) -> list[Timed]:
     return timed
 
 
-def again(timed: Sequence[Timed], seconds: float) -> None:
-    """More rounds of the same, for about so long."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        one_round(timed)
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long spells of timing go on: slow moments (neighbours, clocks) last seconds, so spells are spread out.
+
+    At least ``spells``, and then until a spell improves at most ``share`` of the calls by more than ``gain``, but no longer
+    than ``limit_s``; ``pause_s`` lies between two spells.
+    """
+
+    spells: int = 5
+    rounds: int = 2
+    pause_s: float = 0.25
+    gain: float = 0.03
+    share: float = 0.05
+    limit_s: float = 18.0
+
+
+def until_settled(timed: Sequence[Timed], patience: Patience, between: Callable[[int], None]) -> int:
+    """Spells of interleaved rounds until the fastest repeats settle; how many there were.
+
+    Args:
+        timed: what is timed; repeats are added to it.
+        patience: when it ends.
+        between: called before every spell with its number, from 1.
+    """
+    end = time.perf_counter() + patience.limit_s
+    spell = 0
+    while True:
+        spell += 1
+        between(spell)
+        before = [t.best_s for t in timed] if spell > 1 else []
+        for _ in range(patience.rounds):
+            one_round(timed)
+        better = sum(t.best_s < b * (1.0 - patience.gain) for t, b in zip(timed, before, strict=False))
+        settled = spell >= patience.spells and better <= patience.share * len(timed)
+        if settled or time.perf_counter() > end:
+            return spell
+        time.sleep(patience.pause_s)
 
 
 def one_round(timed: Sequence[Timed]) -> None:
