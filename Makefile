@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-table bench-solvers bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-table bench-solvers bench-host bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ bench-host: $(STAMP) models ## Predicted against measured latency of ten models 
 	@$(BIN)/python tests/bench_host.py $(JSON)
 
 bench-solvers: $(STAMP) ## List schedulers: tasks a second, and against anrg-saga (brought apart, into .venv/peers, where it can be)
-	@[ -d $(VENV)/peers ] || $(BIN)/python -m pip install -q --disable-pip-version-check --target $(VENV)/peers anrg-saga==2.0.2 || echo "anrg-saga cannot be installed: its rows are left out"
+	@[ -d $(VENV)/peers/saga ] || $(BIN)/python -m pip install -q --disable-pip-version-check --target $(VENV)/peers anrg-saga==2.0.2 || echo "anrg-saga cannot be installed: its rows are left out"
 	@$(BIN)/python tests/bench_solvers.py $(VENV)/peers
 
 bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=..., default ../shared/models)

@@ -39,8 +39,11 @@ def load(text: str) -> Any:
         raise ValueError("is not valid YAML: it nests too deeply") from e
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 (both are safe loaders)
-    except (yaml.YAMLError, ValueError, OverflowError) as e:  # what looks like a date or a number and is none
-        raise ValueError(f"is not valid YAML: {str(e).splitlines()[0]}") from e
+    except RecursionError as e:
+        raise ValueError("is not valid YAML: it nests too deeply") from e
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:  # a tag or look that is a lie
+        why = next(iter(str(e).splitlines()), "") if isinstance(e, yaml.YAMLError | ValueError) else ""
+        raise ValueError(f"is not valid YAML: {why[:200] or 'a value is not of the type that its tag says'}") from e
 
 
 def _refuse_aliases(text: str, loader: Any) -> None:
@@ -58,12 +61,13 @@ def _refuse_repeats(node: Node) -> None:
     import yaml
 
     if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
+        seen: set[tuple[str, str]] = set()
         for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise ValueError(f"has the key {key.value[:60]!r} twice, at line {key.start_mark.line + 1}: keep one")
             if isinstance(key, yaml.ScalarNode):
-                seen.add(key.value)
+                if (key.tag, key.value) in seen:
+                    raise ValueError(f"has the key {key.value[:60]!r} twice, at line {key.start_mark.line + 1}: keep one")
+                seen.add((key.tag, key.value))
+            _refuse_repeats(key)
             _refuse_repeats(value)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:

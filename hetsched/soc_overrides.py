@@ -12,6 +12,8 @@ from hetsched.soc_aliases import Raw
 
 MAX_OVERRIDES = 256
 _MAX_FIELD, _MAX_VALUE = 200, 1000
+#: What names a SoC and its file; nothing that hardware could have otherwise.
+_IDENTITY = ("id", "name", "family", "schema_version", "overrides")
 #: Mappings that take new keys.
 _OPEN = ("queues", "peak_ops_s", "utilisation", "together_bytes_s")
 
@@ -40,6 +42,8 @@ def apply(raw: Raw, overrides: Mapping[str, str]) -> None:
         text = overrides[field]
         if len(field) > _MAX_FIELD or len(text) > _MAX_VALUE:
             raise SoCError(f"cannot set {field[:60]!r}: name or value is too long; write a SoC file instead")
+        if field in _IDENTITY:
+            raise SoCError(f"cannot set {field!r}: it says which SoC this is; write a SoC file for another one")
         short = soc_aliases.setter(raw, field)
         if short is not None:
             short(text)

@@ -107,13 +107,17 @@ def market(soc: SoC) -> str:
     return "-" if m is None else f"{m.tier} of {m.release}{'' if m.estimated is None else '~'}"
 
 
+#: How the sentence of :func:`power_basis` begins.
+POWER_NOTE = "power and energy are estimates"
+
+
 def power_basis(soc: SoC) -> str:
     """What power and energy of a SoC rest on, wherever they are shown; empty if every voltage is known."""
     points = [o for p in soc.processors for c in p.clusters for o in c.operating_points]
     if not any(o.voltage_estimated for o in points):
         return ""
     why = "no Snapdragon voltage is published" if soc.family == "snapdragon" else "all but those that its file gives a source"
-    return f"power and energy are estimates: they go with the square of supply voltages that are estimated ({why})"
+    return f"{POWER_NOTE}: they go with the square of supply voltages that are estimated ({why})"
 
 
 def trip_lines(soc: SoC) -> list[str]:

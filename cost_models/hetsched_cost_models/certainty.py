@@ -55,7 +55,8 @@ def of(
     unseen = unseen_types(graph, parts_on(ops, rate.processor.fusions), known) if known else ()
     used = [(int((found.option == i).sum()), x.precision) for i, x in enumerate(found.options) if x.queue == q]
     precision = min(used, key=lambda counted: (-counted[0], counted[1]))[1]
-    return interval(soc, rate, precision, unseen), (slow_path_note(unseen),) if unseen else ()
+    four = any(x.queue == q and x.precision == "w4a16" for x in found.options)
+    return interval(soc, rate, precision, (*unseen, *(("4-bit weights",) if four else ()))), (slow_path_note(unseen),) if unseen else ()
 
 
 def _runs(found: Alternatives, queue: int, ops: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -87,8 +88,7 @@ def interval(soc: SoC, rates: Rates, precision: str, unseen: Sequence[str]) -> t
         unseen: operator types that the fit did not see.
     """
     widths = rates.family.half_width
-    strange = unseen or precision == "w4a16"  # nothing of it was fitted
-    cases = [_NAMES.get(precision, precision), *(["unseen"] if strange else []), *(["other_chip"] if soc.id != _CALIBRATED else [])]
+    cases = [_NAMES.get(precision, precision), *(["unseen"] if unseen else []), *(["other_chip"] if soc.id != _CALIBRATED else [])]
     width = max(widths.get(case, widths["all"]) for case in cases)
     return exp(-width), exp(width)
 

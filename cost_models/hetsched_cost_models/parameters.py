@@ -41,6 +41,10 @@ class Family:
     """Depth of a product at which it reaches half of its utilisation."""
     fill_macs: float = 0.0
     """Multiply-accumulates for which matrix work leaves the processor idle while it starts and ends."""
+    fixed_bandwidth: float = 0.0
+    """Bytes a second of the processor at which ``fixed_s`` holds; elsewhere it goes with memory. 0: it is the same everywhere."""
+    weights_ahead: bool = False
+    """Weights stream while other operators compute (:mod:`hetsched_cost_models.streaming`)."""
     op_s: float = 0.0
     """Seconds an operator that runtimes add to the SoC file's."""
     thread_exponent: float | None = None
@@ -127,6 +131,8 @@ def _family(name: str) -> Family:
         operators=frozenset(raw.get("operators", ())),
         depth_half=_value(raw["depth_half"]) if "depth_half" in raw else 0.0,
         fill_macs=_value(raw["fill_macs"]) if "fill_macs" in raw else 0.0,
+        fixed_bandwidth=_value(raw["fixed_bandwidth"]) if "fixed_bandwidth" in raw else 0.0,
+        weights_ahead="weights_ahead" in raw and _value(raw["weights_ahead"]) > 0.0,
         op_s=_value(raw["op_s"]) if "op_s" in raw else 0.0,
         thread_exponent=_value(raw["thread_exponent"]) if "thread_exponent" in raw else None,
     )  # fmt: skip

@@ -161,10 +161,11 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
     overhead = (rates.overhead_s + family.op_s) * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
-    none = np.zeros(len(streamed))
+    ahead = streamed if family.weights_ahead else np.zeros(len(streamed))
     # A GPU's engines differ in their kernels; what an enqueue costs is the driver's.
     own = 1.0 if rates.processor.kind == "gpu" else pace
-    return Cost(pace * (matrix_s + vector_s), streamed + states + spilled, streamed, own * overhead, none, none)
+    compute, moved = pace * (matrix_s + vector_s), streamed - ahead + states + spilled
+    return Cost(compute, moved, streamed, own * overhead, ahead, np.maximum(compute, moved / rates.bandwidth_bytes_s))
 
 
 def _streamed_share(family: Family, total: float) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
-from hetsched.errors import OptionError
+from hetsched.costs import FOUR_BITS, SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
+from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Graph, IntArray
 from hetsched.socs import SoC
 from hetsched_cost_models import certainty, control_flow, delegated, hexagon, streaming
@@ -23,14 +23,18 @@ from hetsched_cost_models.support import SupportTable, support_table
 from hetsched_cost_models.transfers import transfers
 from hetsched_cost_models.work import Work
 
+#: Runtimes that drive CPUs and GPUs only.
+_NO_NPU = frozenset({"ncnn"})
 #: What plans at a precision say that no kernel of this project has.
 _VENDOR = "16-bit integer activations are for a vendor's runtime: this project's own kernels do not run them"
 _NOTES = {
     "w8a16": (_VENDOR,),
-    "w4a16": (_VENDOR, "no public latency with 4-bit weights was fitted: they are priced as 8-bit ones of half the bytes"),
+    "w4a16": (
+        _VENDOR,
+        "no public latency with 4-bit weights was fitted: they are priced as 8-bit ones of half the bytes, and no "
+        "public latency anchors them: compare with --precision w8a16 --no-anchor",
+    ),
 }
-#: Bytes of a 4-bit weight with its share of a 16-bit scale for every 32, as in GGUF's Q4_0.
-_NIBBLE = 4.5 / 8.0
 
 
 def build_table(
@@ -43,7 +47,7 @@ def build_table(
         graph: the operator graph, after the passes.
         soc: the SoC.
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
-            ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive) or ``w8a16`` (float models, on NPUs).
+            ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive) ``w8a16`` or ``w4a16`` (float models, on NPUs).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
@@ -51,8 +55,9 @@ def build_table(
             no kernel can, at the cost that :mod:`hetsched_cost_models.delegated` says.
 
     Raises:
-        OptionError: unknown precision, one that no processor of the SoC has or that the model is beyond, or an unknown runtime.
-        UnsupportedModelError: ``supported`` leaves an op nowhere to run; the message names the node and what is missing.
+        OptionError: an unknown precision or runtime.
+        UnsupportedModelError: no processor of the SoC has the precision, the model brings integers of its own, or ``supported`` leaves an op nowhere to run; the message
+            names the node and what is missing.
 
     Examples:
         >>> from hetsched.soc_files import load_soc
@@ -65,7 +70,9 @@ def build_table(
     features = features_of(graph)
     quantized, work = features.choosing.quantized, features.work
     if precision in WIDE and quantized:
-        raise OptionError(f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto")
+        raise UnsupportedModelError(
+            f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto"
+        )
     held = "w8a16" if precision in WIDE else "w8a8" if precision == "w8a8" or (precision != "float" and quantized) else "float"
     wide = ["rate/w8a16" in r.family.tiled for r in places.rates]
     deciding = [Place.of(r.processor, t, wide=w) for r, t, w in zip(places.rates, places.support, wide, strict=True)]
@@ -74,7 +81,9 @@ def build_table(
     else:
         found = features.choosing.choose(graph, places.queues, deciding, precision)
     if precision in WIDE and all(x.precision not in WIDE for x in found.options):
-        raise OptionError(f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU")
+        raise UnsupportedModelError(
+            f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU"
+        )
     domains = _domains(places, found)
     moves = transfers(features.activations, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
     launch_s, sync_s = _launches(soc, places, runtime, held), _syncs(soc, places.queues)
@@ -133,7 +142,8 @@ def _places(soc: SoC, runtime: str) -> _Places:
         queues.append(Queue(name, processor_name, processor.kind, cores, processor.delegate))
         rates.append(queue_rates(soc, target))
         table = support_table_name(processor.support, runtime)
-        tables.append(support_table(table) if table else None)
+        none = SupportTable(f"{runtime}, which has no path to this NPU", {}, (), None)
+        tables.append(none if processor.kind == "npu" and runtime in _NO_NPU else support_table(table) if table else None)
     host = next((i for i, q in enumerate(queues) if q.kind == "cpu"), -1)
     if host < 0:
         raise OptionError(f"{soc.id} has no CPU queue: add one under 'queues', it submits the work")
@@ -163,7 +173,7 @@ def _storage(kind: str, precision: str, quantized: bool) -> Storage:
     if kind == "cpu":
         return Storage(4.0, 1.0, 1.0 if precision == "w8a8" else 4.0, 1.0)
     if precision == "w4a16":
-        return Storage(2.0, 1.0, _NIBBLE, _NIBBLE)
+        return Storage(2.0, 1.0, FOUR_BITS / 8.0, 1.0)
     if precision in ("w8a8", "w8a16"):
         return Storage(2.0 if quantized or precision == "w8a16" else 1.0, 1.0, 1.0, 1.0)
     wide = 2.0 if precision == "f16" else 4.0
@@ -223,7 +233,7 @@ def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor
         family = places.rates[q].family
-        fixed = family.fixed_s.get("qnn" if runtime == "default" else runtime)
+        fixed = family.fixed_s.get("qnn" if runtime == "default" else runtime, family.fixed_s.get("default"))
         link = soc.link(queue.kind, "cpu")
         if fixed and link is not None and processor.kind != "cpu" and processor.launch_s.was is None:
             signal = link.sync_s.value if link.sync_s.was is None else link.sync_s.was
@@ -235,6 +245,8 @@ def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:
 
 def _fixed_scale(soc: SoC, rates: Rates) -> float:
     """How much longer a graph's fixed cost takes than on the chip that it was fitted on."""
+    if rates.family.fixed_bandwidth:
+        return rates.family.fixed_bandwidth / rates.bandwidth_bytes_s
     if not rates.family.tiled:
         return 1.0
     fastest = max(c.top.hz for p in soc.processors if p.kind == "cpu" for c in p.clusters)

@@ -1,7 +1,7 @@
 """Domains, and what moving a tensor between two of them costs.
 
-A domain is a queue with a storage type: ``native`` tensors as the graph declares them (CPU), ``f16`` or ``w8a8`` ones on
-an accelerator. A conversion is paid by the consumer where the stored representation differs; cache maintenance where the
+A domain is a queue with a storage type: ``native`` tensors as the graph declares them (CPU), ``f16``, ``w8a8`` or ``w8a16`` ones
+on an accelerator. A conversion is paid by the consumer where the stored representation differs; cache maintenance where the
 link between the two processors is not coherent; a copy where there is no shared handle. Two queues of one processor
 share everything.
 """

@@ -56,7 +56,7 @@ def addressed(planned: Planned, weights: Held, npu: Processor) -> int:
 def first_compile_s(planned: Planned, weights: Held) -> float | None:
     """Seconds of the first compilation on the accelerators that the plan uses; None where nothing is known of one."""
     used = [p for p in planned.soc.processors if p.name in weights and p.kind != "cpu"]
-    if not used or any(p.compile_s is None for p in used):
+    if any(p.compile_s is None for p in used):
         return None
     counts = {p.name: sum(planned.graph.tensors[n].elements for n in weights[p.name]) for p in used}
     return sum(float(p.compile_s or 0.0) + float(p.compile_s_per_weight or 0.0) * counts[p.name] for p in used)

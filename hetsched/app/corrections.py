@@ -78,7 +78,7 @@ def _wanted(given: Mapping[str, Any], where: str) -> Wanted:
     if absent is not None:
         raise OptionError(f"{where}: {absent} is missing; an anchor is a chip and a latency in ms")
     try:
-        milliseconds = float(given["latency_ms"])
+        milliseconds = float("nan") if isinstance(given["latency_ms"], bool) else float(given["latency_ms"])
     except (TypeError, ValueError):
         milliseconds = float("nan")
     if not isfinite(milliseconds) or not 1e-4 <= milliseconds <= 1e8:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hetsched import plain_yaml
 from hetsched.errors import OptionError
 
 _MOST_BYTES, _MOST_EXPERTS = 1 << 20, 1 << 16
@@ -25,16 +26,16 @@ def read_profile(profile: str | Path | Sequence[Sequence[float]]) -> tuple[tuple
 
 
 def _parsed(path: Path) -> Any:
-    import yaml
-
     if not path.is_file():
         raise OptionError(f"there is no profile {str(path)!r} of experts: give a YAML or JSON file, or 'uniform'")
     if path.stat().st_size > _MOST_BYTES:
         raise OptionError(f"the profile {str(path)!r} is larger than {_MOST_BYTES >> 20} MiB: it is no profile of experts")
     try:
-        return yaml.safe_load(path.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+        return plain_yaml.load(path.read_text("utf-8"))
+    except UnicodeDecodeError as e:
         raise OptionError(f"the profile {str(path)!r} is neither YAML nor JSON: write a list of probabilities") from e
+    except ValueError as e:
+        raise OptionError(f"the profile {str(path)!r} {e}: write a list of probabilities") from e
 
 
 def _rows(value: Any, where: str) -> tuple[tuple[float, ...], ...]:

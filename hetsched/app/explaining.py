@@ -12,7 +12,7 @@ from hetsched.app.planning import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry
-from hetsched.soc_words import power_basis
+from hetsched.soc_words import POWER_NOTE, power_basis
 
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff
@@ -63,7 +63,22 @@ def diff(a: str | Path | Deployment, b: str | Path | Deployment, phase: str | No
     if first.model.sha256 != second.model.sha256:
         raise PlanError(f"these are plans of different models ({first.model.path} and {second.model.path}): there is nothing to compare")
     wanted = phase or ("decode" if "decode" in (first.entries[-1].phase, second.entries[-1].phase) else first.entries[0].phase)
-    return diff_plans(_entry(first, wanted).plan, _entry(second, wanted).plan)
+    found = diff_plans(_entry(first, wanted).plan, _entry(second, wanted).plan)
+    return replace(found, notes=(*_anchored_apart(first, second), *_shared_basis(first, second)))
+
+
+def _anchored_apart(a: Deployment, b: Deployment) -> tuple[str, ...]:
+    """A sentence where another measurement corrects the one plan than the other, which moves latencies that the models do not."""
+    if a.anchors == b.anchors:
+        return ()
+    one, other = ("nothing" if not d.anchors else ", ".join(f"{x.latency_s * 1e3:g} ms on {x.chip}" for x in d.anchors) for d in (a, b))
+    return (f"the first plan is anchored to {one}, the second to {other}: part of the difference is theirs (plan with --no-anchor)",)
+
+
+def _shared_basis(a: Deployment, b: Deployment) -> tuple[str, ...]:
+    """What the plans say of their power figures."""
+    notes = [n for d in (a, b) for e in d.entries for n in e.plan.notes if n.startswith(POWER_NOTE)]
+    return tuple(dict.fromkeys(notes))
 
 
 def _entry(deployment: Deployment, phase: str) -> Entry:

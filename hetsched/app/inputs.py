@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,8 +90,8 @@ def soc(name: str | Path | SoC, overrides: Mapping[str, str] | None = None) -> S
     return load_soc(name, overrides=overrides)
 
 
-def what_if_notes(chip: SoC, precision: str) -> tuple[str, ...]:
-    """Notes of a plan for what-if hardware at a precision: what was set, and what of it changes nothing."""
+def what_if_notes(chip: SoC, precisions: Collection[str]) -> tuple[str, ...]:
+    """Notes of a plan for what-if hardware that has operators at these precisions: what was set, and what of it changes nothing."""
     from hetsched.soc_aliases import RATES
     from hetsched_cost_models.roofline import PEAK_OF
 
@@ -99,11 +99,11 @@ def what_if_notes(chip: SoC, precision: str) -> tuple[str, ...]:
         return ()
     fields = sorted(chip.overrides)
     said = "what-if hardware: " + ", ".join(f"{k} = {chip.overrides[k]}" for k in fields)
-    used = {*PEAK_OF.values(), *(("i4",) if precision == "w4a16" else ())}
+    used = {*PEAK_OF.values(), *(("i4",) if "w4a16" in precisions else ())}
     idle = [k for k in fields if RATES.get(k.rpartition(".")[2], "f32") not in used]
     shown = [k for k in fields if k.removesuffix(".value") in _SHOWN_ONLY]
     return (
         said,
-        *(f"{k} has no effect: nothing computes at that rate at this precision" for k in idle),
+        *(f"{k} has no effect: nothing of this plan's choices computes at that rate" for k in idle),
         *(f"{k} has no effect: no prediction depends on it" for k in shown),
     )

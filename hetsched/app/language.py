@@ -242,7 +242,7 @@ def _peak_bytes(phases: Sequence[Planned]) -> int:
     """Weights as the phases hold them, each once a processor and width, and the larger arena."""
     from hetsched.partition.memory import held_weights
 
-    held: dict[tuple[str, str, int], int] = {}
+    held: dict[tuple[str, str, float], int] = {}
     for phase in phases:
         held |= held_weights(phase.graph, phase.table, phase.placement[1])
     return sum(held.values()) + max(p.plan.arena_bytes for p in phases)

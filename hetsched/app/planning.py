@@ -238,7 +238,7 @@ def plan(
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), plain, table, anchored)
     without_ranges = (WITHOUT_RANGES,) if precision == STATIC and is_float_model(graph) else ()
-    notes = (*made.notes, *without_ranges, *what_if_notes(chip, precision), *filter(None, (power_basis(chip),)))
+    notes = (*made.notes, *without_ranges, *what_if_notes(chip, set(table.alt_precision)), *filter(None, (power_basis(chip),)))
     made = made.model_copy(update={"notes": _model_first(notes, chip)})
     if simulated:
         value = contended(*placement_of(made, table))  # a memory limit may have made it another placement

@@ -34,13 +34,18 @@ Precision = Annotated[
     typer.Option(
         help="auto: float models in float, quantized ones in their own integers. float: everything. w8a8: 8-bit integers; a float"
         " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
-        " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit products. w4a8: not yet."
+        " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit matrix products. w4a8: not yet."
     ),
 ]
 Ranges = Annotated[
     Path | None, typer.Option("--ranges", metavar="FILE", help="Activation ranges for w8a8. Default: MODEL.ranges.json, if there is one.")
 ]
-Runtime = Annotated[str, typer.Option(help="Vendor runtime whose support is assumed: default | qnn | litert | ort | coreml")]
+Runtime = Annotated[
+    str,
+    typer.Option(
+        help="Vendor runtime whose support and overheads are assumed: default | qnn | litert | ort | coreml | ncnn | mnn | llama.cpp ..."
+    ),
+]
 Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | peft | cpop | rules[:FILE] | vendor | single:QUEUE")]
 Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]

@@ -30,6 +30,8 @@ class PlanDiff:
     peak_memory_bytes: tuple[int, int]
     segments: tuple[int, int]
     order_changed: bool
+    notes: tuple[str, ...] = ()
+    """What the figures rest on."""
 
     @property
     def same(self) -> bool:
@@ -45,6 +47,7 @@ class PlanDiff:
             f" peak memory {self.peak_memory_bytes[0] / 1e6:.1f} MB -> {self.peak_memory_bytes[1] / 1e6:.1f} MB,"
             f" segments {self.segments[0]} -> {self.segments[1]}"
         ]
+        out += [f"note: {note}" for note in self.notes]
         if self.same:
             return [*out, "every op is in the same place, in the same order"]
         out += [f"{m.op}: {m.before} -> {m.after} ({m.cause})" for m in self.moves]

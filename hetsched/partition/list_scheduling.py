@@ -59,21 +59,21 @@ class Tasks:
             delay: [q, q] seconds of any edge (None: zeros).
 
         Raises:
-            OptionError: shapes do not fit, a cost is negative or not a number, or an edge does not point forward.
+            OptionError: shapes do not fit, a figure is negative, not a number or (costs aside) infinite, or an edge does not point forward.
         """
         cost, size, rate = (np.ascontiguousarray(x, np.float64) for x in (cost, size, rate))
         edges = np.asarray(edges, np.int64).reshape(-1, 2)
         delay = np.zeros_like(rate) if delay is None else np.ascontiguousarray(delay, np.float64)
-        if cost.ndim != 2 or not rate.shape == delay.shape == (cost.shape[1],) * 2 or len(size) != len(edges):
+        if cost.ndim != 2 or not rate.shape == delay.shape == (cost.shape[1],) * 2 or size.shape != (len(edges),):
             raise OptionError(
                 f"costs {cost.shape}, rates {rate.shape}, delays {delay.shape}, {len(edges)} edges and {len(size)} sizes do not "
                 "belong together: give [n, q], [q, q], [q, q], [m, 2] and [m]"
             )
         for name, values in (("cost", cost), ("size", size), ("rate", rate), ("delay", delay)):
-            wrong = ~(values >= 0)
+            wrong = ~((values >= 0) & (np.isfinite(values) | (name == "cost")))
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
-                raise OptionError(f"the {name} at {at} is {values[at]}: give a number that is not negative")
+                raise OptionError(f"the {name} at {at} is {values[at]}: give a number that is not negative, infinite only for costs")
         source, target = edges[:, 0], edges[:, 1]
         wrong = ~((source >= 0) & (source < target) & (target < len(cost)))
         if wrong.any():

@@ -7,6 +7,7 @@ would otherwise write over each other's data.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.costs import CostTable
+from hetsched.costs import FOUR_BITS, CostTable
 from hetsched.graph import Graph
 from hetsched.partition.fences import happens_before, needed_waits
 from hetsched.plans import Buffer
@@ -213,9 +214,9 @@ def weight_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> 
     return sum(held_weights(graph, table, alternative).values())
 
 
-def held_weights(graph: Graph, table: CostTable, alternative: Sequence[int]) -> dict[tuple[str, str, int], int]:
+def held_weights(graph: Graph, table: CostTable, alternative: Sequence[int]) -> dict[tuple[str, str, float], int]:
     """Bytes of every constant by its name, the processor that holds it, and the width of an element there (0: as stored)."""
-    held: dict[tuple[str, str, int], int] = {}
+    held: dict[tuple[str, str, float], int] = {}
     for i, op in enumerate(graph.ops):
         a = alternative[i]
         queue, precision = table.queues[int(table.alt_queue[a])], table.alt_precision[a]
@@ -227,14 +228,14 @@ def held_weights(graph: Graph, table: CostTable, alternative: Sequence[int]) -> 
                 continue
             is_float = tensor.dtype.is_float or tensor.is_packed
             bits = _stored_bits(16 if tensor.is_packed else tensor.dtype.bits, is_float, len(tensor.shape), precision)
-            held[name, queue.processor, bits] = (tensor.elements * bits + 7) // 8
+            held[name, queue.processor, bits] = math.ceil(tensor.elements * bits / 8)
     return held
 
 
-def _stored_bits(bits: int, is_float: bool, rank: int, precision: str) -> int:
+def _stored_bits(bits: int, is_float: bool, rank: int, precision: str) -> float:
     """Width of a constant under a precision: float matrices as its weights, other floats as float, integers as they are."""
     if not is_float:
         return bits
     if precision.startswith("w") and rank >= 2:
-        return 4 if precision.startswith("w4") else 8
+        return FOUR_BITS if precision.startswith("w4") else 8
     return 16 if precision == "f16" else min(bits, 32)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hetsched import plain_yaml
 from hetsched.errors import OptionError
 from hetsched.partition.orders import file_order
 from hetsched.partition.problem import Budget, Problem, Solution
@@ -23,16 +24,16 @@ def read_rules(path: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         OptionError: the file is absent, too large, not YAML, or not such a mapping.
     """
-    import yaml
-
     if not path.is_file():
         raise OptionError(f"there is no affinity table {path}")
     if path.stat().st_size > MAX_BYTES:
         raise OptionError(f"the affinity table {path} is larger than 1 MiB: it is not one")
     try:
-        raw: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise OptionError(f"the affinity table {path} is not valid YAML: {str(e).splitlines()[0]}") from e
+        raw: Any = plain_yaml.load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as e:
+        raise OptionError(f"the affinity table {path} is not UTF-8 text: save it as such") from e
+    except ValueError as e:
+        raise OptionError(f"the affinity table {path} {e}") from e
     if not isinstance(raw, dict):
         raise OptionError(f"the affinity table {path} must map op types to lists of processors")
     for key, value in raw.items():

@@ -79,5 +79,5 @@ def test_without_an_npu_the_least_sure_of_the_others_decides(graph_of: Build, ki
 
 
 def test_an_npu_without_a_fit_keeps_the_interval_of_its_file(graph_of: Build) -> None:
-    soc = load_soc("apple-a17-pro")
+    soc = load_soc("dimensity-9300")
     assert build_table(_graph(graph_of), soc).interval == soc.interval

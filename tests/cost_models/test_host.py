@@ -210,13 +210,23 @@ def test_the_fastest_repeat_counts_and_the_spread_is_kept() -> None:
 
 
 def test_repeats_are_interleaved() -> None:
-    from hetsched_cost_models.host.timing import interleaved
+    from hetsched_cost_models.host.timing import Timed, one_round
 
     log: list[str] = []
-    timed = interleaved([lambda: log.append("a"), lambda: log.append("b")], 3)
+    timed = [Timed(lambda: log.append("a")), Timed(lambda: log.append("b"))]
+    for _ in range(3):
+        one_round(timed)
     changes = [x for x, y in zip(log, [*log[1:], ""], strict=True) if x != y]
     assert changes == ["a", "b"] * 3
     assert all(len(t.thread_s) == 3 for t in timed)
+
+
+def test_what_several_cores_do_is_timed_by_their_own_clocks() -> None:
+    """The thread that waits for them may get a core when all is done; it must not look as if nothing had taken any time."""
+    from hetsched_cost_models.host.threads import elapsed_s, read_bandwidth
+
+    assert elapsed_s([(1.0, 3.0), (1.5, 3.5)]) == 2.5
+    assert 1e8 < read_bandwidth((0,), 2) < 1e13
 
 
 @pytest.mark.parametrize(("times", "spells"), [([5, 5, 5, 5, 5], 3), ([9, 8, 7, 6, 6], 5)])

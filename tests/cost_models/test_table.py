@@ -230,3 +230,11 @@ def test_an_empty_graph_has_an_empty_table(soc: SoC, graph_of: Callable[..., Gra
     t = build_table(g, soc)
     assert len(t.time_s) == 0
     assert t.refusals == ()
+
+
+def test_a_runtime_without_a_path_to_the_npu_leaves_it_out(graph_of: Build) -> None:
+    graph = graph_of([("Relu", ["x"], ["y"])], {"x": (1, 8, 16, 16), "y": (1, 8, 16, 16)})
+    table = build_table(graph, load_soc("snapdragon-8-gen-3"), runtime="ncnn")
+    kinds = [q.kind for q in table.queues]
+    assert "npu" not in {kinds[q] for q in table.alt_queue} and "gpu" in {kinds[q] for q in table.alt_queue}
+    assert any("has no path to this NPU" in r.reason for r in table.refusals[0] if kinds[r.queue] == "npu")

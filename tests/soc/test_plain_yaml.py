@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from hetsched.app.corrections import read_anchor
+from hetsched.app.experts import read_profile
 from hetsched.errors import HetschedError
+from hetsched.partition.rules import read_rules
 from hetsched.plain_yaml import load
 from hetsched.soc_files import load_soc
 
@@ -24,6 +26,11 @@ BAD = {
     "object": "a: !!python/object/apply:os.system [ls]",
     "deep": "[" * 5000,
     "two documents": "a: 1\n---\nb: 2",
+    "no bool": "a: !!bool maybe",
+    "no int": 'a: !!int ""',
+    "no float": 'a: !!float ""',
+    "no timestamp": "a: !!timestamp x",
+    "twice in a key": "? {a: 1, a: 2}\n: 3",
 }
 
 
@@ -34,7 +41,7 @@ def test_bad_text_gets_one_sentence_wherever_yaml_is_read(text: str, tmp_path: P
     assert "\n" not in str(e.value) and len(str(e.value)) < 300
     path = tmp_path / "x.yaml"
     path.write_text(text, encoding="utf-8")
-    for reader in (load_soc, read_anchor):
+    for reader in (load_soc, read_anchor, read_rules, read_profile):
         with pytest.raises(HetschedError) as failed:
             reader(path)
         assert "\n" not in str(failed.value) and "x.yaml" in str(failed.value)

@@ -214,3 +214,9 @@ def test_the_documentation_lists_every_short_name() -> None:
     known = [*soc_aliases.RATES, *soc_aliases.PROCESSOR, *soc_aliases.MEMORY, *soc_aliases.LINK, *soc_aliases.RESISTANCE]
     for name in ("clock_ghz", "sparsity", "memory.bandwidth_gbps", *(n for n in known if not n.endswith("_tflops"))):
         assert name in text, name
+
+
+@pytest.mark.parametrize("field", ["id", "name", "family", "schema_version"])
+def test_what_names_a_soc_cannot_be_set(field: str) -> None:
+    with pytest.raises(SoCError, match=f"cannot set '{field}': it says which SoC this is"):
+        load_soc("snapdragon-8-gen-3", overrides={field: "host"})

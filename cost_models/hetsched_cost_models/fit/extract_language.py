@@ -1,8 +1,9 @@
 """Makes the data of the language fits: ``python -m hetsched_cost_models.fit.extract_language [MEASUREMENTS]``.
 
 From ``llm.csv`` the rows whose model, chip and engine are known, each once. Bits are those of a stored weight with its scales. Left out
-are runs of minutes, whose phones throttle (the same model and engine decode 28.6 tokens a second cold and 16.5 in such a run), and
-prompts that run no faster than decoding: they are fed token by token.
+are the rates of runs of minutes, whose phones throttle (the same model and engine decode 28.6 tokens a second cold and 16.5 in such a
+run; their joules a token are kept), and of prompts that run no faster than decoding: they are fed token by token. So is Genie's row
+that does not say how its weights are stored.
 """
 
 from __future__ import annotations
@@ -94,16 +95,17 @@ def main(arguments: Sequence[str]) -> int:
             model = next((m for m in models if re.search(m["pattern"], r["model"].lower())), None)
             chip, engine = _first(_CHIPS, r["soc"].lower()), _first(_ENGINES, r["engine"].lower())
             same = tuple(v for k, v in r.items() if k != "source")
-            if model is None or not chip or engine is None or _sustained(r) or same in known:
+            unsaid = engine == "qnn" and not r["quant"]
+            if model is None or not chip or engine is None or unsaid or same in known or (_sustained(r) and not r["j_per_token"]):
                 continue
             known.add(same)
             harness = "app" if "react-native" in r["source"] else "bench"
             threads = re.search(r"CPU (\d) thr", r["processor"])
             context = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
+            prefill, decode = ("", "") if _sustained(r) else (_prefill(r), r["decode_tok_s"])
             values = (r["model"], model["gparams"], model["kv_bytes_per_token"], model["layers"], str(_bits(r["quant"], engine)), chip,
-                      _unit(r["processor"], r["engine"]),
-                      engine, harness, threads.group(1) if threads else "0", context, _leading(r["prompt_tokens"]), _prefill(r),
-                      r["decode_tok_s"], r["j_per_token"], r["source"])  # fmt: skip
+                      _unit(r["processor"], r["engine"]), engine, harness, threads.group(1) if threads else "0", context,
+                      _leading(r["prompt_tokens"]), prefill, decode, r["j_per_token"], r["source"])  # fmt: skip
             rows.append(dict(zip(FIELDS, values, strict=True)))
     write_rows(ROWS_FILE, FIELDS, rows)
     print(f"{len(rows)} of {seen} rows")

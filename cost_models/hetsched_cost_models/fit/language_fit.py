@@ -4,14 +4,14 @@
     prefill: seconds a token = pace * 2 params / (ops * gemm) + start_s / prompt
 
 *Weights* are bytes as stored; *ops* the peak (INT8 with integer weights on CPUs and NPUs, else float16); the lanes' term (multiplying one
-row, and *unpacking* llama.cpp's k-quants) is a CPU's. A pace of decode is an engine's on a kind of processor, times that engine's on a chip,
-times that of phone apps that measure themselves; of prefill an engine's on a family of processors.
+row, and *unpacking* llama.cpp's k-quants) is a CPU's. A pace of decode is an engine's on a kind of processor, times that engine's on one
+chip, times that of phone apps that measure themselves; of prefill an engine's on a family of processors.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,18 +20,20 @@ from hetsched.soc_files import load_soc
 from hetsched_cost_models.fit.language_data import Rate
 from hetsched_cost_models.work import FloatArray
 
-FOLDS, _SOFT = 10, 3.0
+FOLDS = 10
+#: How soon errors stop counting, step by step: far ones pull first, so that the minimum does not depend on where a fit starts.
+_SOFT = (0.5, 1.5, 3.0)
 UNITS = ("cpu", "gpu", "npu")
 #: Bits of llama.cpp's k-quants, as :mod:`hetsched_cost_models.fit.extract_language` writes them.
 K_BITS = (3.35, 3.91, 4.58, 4.85, 5.69, 6.56)
 #: Weights of at most so many bits are integers.
 _INTEGER = 8.5
-#: Fewer groups have no pace of their own: on a kind or family of processors, and on one chip.
-_LEAST, _LEAST_ON_CHIP = 2, 3
+#: Fewer groups have no pace of their own.
+_LEAST = 3
 #: Tokens of a prompt whose length is not said: that of llama.cpp's and LiteRT's benchmarks.
 _USUAL_PROMPT = 512
-#: Ridge of rates, of starts and of paces: paces of few groups stay near 1.
-_RATE_RIDGE, _START_RIDGE, _PACE_RIDGE = 0.05, 0.1, 0.2
+#: Ridge of rates and of paces, by phase: paces of few groups stay near 1.
+_RATE_RIDGE, _PACE_RIDGE = 0.05, {"decode": 0.2, "prefill": 0.1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +110,34 @@ def priors(rows: Sequence[Rate], phase: str) -> dict[str, tuple[float, float]]:
     for r, names in zip(rows, s.paces, strict=True):
         for n in names:
             seen.setdefault(n, set()).add(r.group)
-    found = {n: (1.0, _PACE_RIDGE) for n in sorted(seen) if len(seen[n]) >= (_LEAST_ON_CHIP if n.count("/") == 3 else _LEAST)}
-    found |= {n: (1.0, _RATE_RIDGE) for n in found if n.startswith("pace/app")}
+    # An engine that was seen on one chip has no pace on it beside its own.
+    own = {n for n in seen if n.count("/") < 3 or seen[n] != seen[n.rpartition("/")[0]]}
+    ridge = _PACE_RIDGE[phase]
+    found = {n: (1.0, _RATE_RIDGE if n.startswith("pace/app") else ridge) for n in sorted(own) if len(seen[n]) >= _LEAST}
     if phase == "prefill":
-        return {f"gemm/{u}": (0.1, _RATE_RIDGE) for u in UNITS} | {f"start_s/{u}": (0.03, _START_RIDGE) for u in UNITS} | found
-    shared = {"reach": (0.8, _RATE_RIDGE), "lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, _PACE_RIDGE)}
+        return {f"gemm/{u}": (0.1, _RATE_RIDGE) for u in UNITS} | {f"start_s/{u}": (0.03, _RATE_RIDGE) for u in UNITS} | found
+    shared = {"reach": (0.8, _RATE_RIDGE), "lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, ridge)}
     return shared | {f"layer_s/{u}": (1e-4, _RATE_RIDGE) for u in UNITS} | found
 
 
-def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]], start: FloatArray | None = None) -> FloatArray:
-    """Logarithms of the parameters ``names``; every group counts alike."""
+def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]]) -> FloatArray:
+    """Logarithms of the parameters ``names``, from their priors; every group counts alike."""
     from scipy.optimize import least_squares
 
     s, count = Language(rows, phase), Counter(r.group for r in rows)
     root = np.sqrt([1.0 / count[g] for g in s.groups.tolist()])
     prior, ridge = np.log([v for v, _ in names.values()]), np.array([w for _, w in names.values()])
 
-    def residuals(x: FloatArray) -> FloatArray:
+    def residuals(x: FloatArray, soft: float) -> FloatArray:
         error = s.log_predicted(parameters(names, x)) - s.log_measured
-        return np.concatenate([root * np.arctan(_SOFT * error) / _SOFT, ridge * (x - prior)])
+        return np.concatenate([root * np.arctan(soft * error) / soft, ridge * (x - prior)])
 
-    begin, steps = (prior, 40) if start is None else (start, 12)
     # No more than the reachable bandwidth: what looks like more is a cache or a wrong figure of the chip.
     top = np.array([0.0 if n == "reach" else np.inf for n in names])
-    least = np.full(len(names), -np.inf)
-    inside = np.minimum(begin, top - 1e-3)
-    return np.asarray(least_squares(residuals, inside, bounds=(least, top), max_nfev=steps, xtol=1e-4, ftol=1e-4).x)
+    x = prior
+    for soft in _SOFT:
+        x = least_squares(residuals, np.minimum(x, top - 1e-3), bounds=(-np.inf, top), args=(soft,), max_nfev=25, xtol=1e-4, ftol=1e-4).x
+    return np.asarray(x)
 
 
 def parameters(names: Mapping[str, tuple[float, float]], x: FloatArray) -> dict[str, float]:
@@ -150,18 +154,12 @@ class LanguageFit:
     shipped: dict[str, float]
     errors: FloatArray
     """|predicted - measured| / measured tokens a second."""
-    anchored: FloatArray
-    """The same, corrected by what other models show of the engine, and of the engine on the chip."""
 
     @property
     def by_group(self) -> list[float]:
         """Median error of every model x chip."""
-        return _medians(self.rows, self.errors)
-
-    @property
-    def anchored_by_group(self) -> list[float]:
-        """The same, anchored."""
-        return _medians(self.rows, self.anchored)
+        groups = np.array([r.group for r in self.rows])
+        return [float(np.median(self.errors[groups == g])) for g in sorted(set(groups.tolist()))]
 
 
 def repeat_spread(rows: Sequence[Rate], phase: str) -> tuple[float, int]:
@@ -174,46 +172,17 @@ def repeat_spread(rows: Sequence[Rate], phase: str) -> tuple[float, int]:
     return float(np.median(apart)), len(apart)
 
 
-def _medians(rows: Sequence[Rate], errors: FloatArray) -> list[float]:
-    groups = np.array([r.group for r in rows])
-    return [float(np.median(errors[groups == g])) for g in sorted(set(groups.tolist()))]
-
-
-#: What rows of other models anchor, coarse to fine: an engine on a kind of processor, and that engine on one chip.
-_ANCHORS: tuple[Callable[[Rate], tuple[object, ...]], ...] = (
-    lambda r: (r.engine, r.unit, r.app),
-    lambda r: (r.engine, r.unit, r.app, r.chip),
-)
-#: Groups that the mean of an anchor counts beside its own, at zero.
-_SHRINK = 1.0
-
-
-def _anchors(rows: Sequence[Rate], error: FloatArray, wanted: Sequence[Rate]) -> FloatArray:
-    """Shrunk mean logarithmic errors of ``rows``, as corrections of ``wanted``; zero where nothing is like it."""
-    rest, out = error.copy(), np.zeros(len(wanted))
-    for key in _ANCHORS:
-        seen: dict[tuple[object, ...], dict[str, list[float]]] = {}
-        for r, e in zip(rows, rest.tolist(), strict=True):
-            seen.setdefault(key(r), {}).setdefault(r.group, []).append(e)
-        shift = {k: sum(float(np.median(v)) for v in groups.values()) / (len(groups) + _SHRINK) for k, groups in seen.items()}
-        rest -= [shift[key(r)] for r in rows]
-        out += [shift.get(key(r), 0.0) for r in wanted]
-    return out
-
-
 def fitted(rows: Sequence[Rate], phase: str) -> LanguageFit:
     """Fit on all rows of a phase, and on those of nine tenths of the groups in turn."""
     picked = [r for r in rows if getattr(r, phase) > 0]
     names = priors(picked, phase)
     x = fit(picked, phase, names)
-    groups, errors, anchored = sorted({r.group for r in picked}), np.zeros(len(picked)), np.zeros(len(picked))
+    groups, errors = sorted({r.group for r in picked}), np.zeros(len(picked))
     for i in range(FOLDS):
         part = set(groups[i::FOLDS])
         out = [j for j, r in enumerate(picked) if r.group in part]
         rest = [r for r in picked if r.group not in part]
-        p = parameters(names, fit(rest, phase, names, x))
-        s, known = Language([picked[j] for j in out], phase), Language(rest, phase)
-        error = s.log_predicted(p) - s.log_measured
-        errors[out] = np.abs(np.expm1(-error))
-        anchored[out] = np.abs(np.expm1(_anchors(rest, known.log_predicted(p) - known.log_measured, s.rows) - error))
-    return LanguageFit(phase, tuple(picked), parameters(names, x), errors, anchored)
+        p = parameters(names, fit(rest, phase, names))
+        s = Language([picked[j] for j in out], phase)
+        errors[out] = np.abs(np.expm1(s.log_measured - s.log_predicted(p)))
+    return LanguageFit(phase, tuple(picked), parameters(names, x), errors)

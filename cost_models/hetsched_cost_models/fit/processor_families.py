@@ -1,7 +1,8 @@
-"""What the roofline takes over from the CPU and GPU fits, as the parameter files of the families ``cortex``, ``adreno`` and ``mali``.
+"""What the roofline takes over from the processor fits: parameter files of the families ``cortex``, ``adreno``, ``mali`` and ``ane``.
 
 The roofline's reference runtime is ONNX Runtime on CPUs and LiteRT on GPUs; others are paces relative to it. INT8 shares are those with
-matrix instructions. Mali's rates are the Adreno's times a factor.
+matrix instructions. Mali's rates are the Adreno's times a factor. On the Neural Engine every class has one
+rate, which includes what matrix work reads and writes, and weights stream under all compute.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def cortex(p: Mapping[str, float], decode: Mapping[str, float], half_width: floa
     op_s = pace * (p["op_s"] + p["barrier_s"]) - _CPU_OP_S
     lines += _scalars({"vector_bytes_per_op": p["vector"] / pace, "depth_half": p["k0"], "op_s": op_s, "thread_exponent": p["threads"]})
     paces = {r: (p[f"pace/{e}"] if e else 1.0) / pace for r, e in _CPU_RUNTIMES.items()}
-    paces |= {r: decode.get(f"pace/{r}/cpu", 1.0) for r in _LANGUAGE_RUNTIMES}
+    # Faster than the form is a chip's figure or a cache, not an engine: plans keep to the reachable bandwidth.
+    paces |= {r: max(1.0, decode.get(f"pace/{r}/cpu", 1.0)) for r in _LANGUAGE_RUNTIMES}
     return _text([*lines, "  pace:", *(f"    {n}: {_figure(v)}" for n, v in paces.items()), *_interval(half_width)])
 
 
@@ -41,9 +43,22 @@ def gpu(p: Mapping[str, float], family: str, half_width: float) -> str:
     vector = {"vector_bytes_per_op": factor * p["vector"] * _HALF_OVER_FLOAT, "depth_half": p["k0"], "op_s": p["op_s"] - _GPU_OP_S}
     vector["fill_macs"] = p["fill"]
     paces = [f"    {r}: {_figure(p.get(f'pace/{r}', 1.0))}" for r in _GPU_RUNTIMES]
-    fixed = _figure(p["fixed_s/ncnn"])
-    phones = ["  fixed_s:", f"    ncnn: {{float: {fixed}, w8a8: {fixed}}}"]
-    return _text([*_utilisation(shares), *_scalars(vector), *phones, "  pace:", *paces, *_interval(half_width)])
+    fixed = {r: dict.fromkeys(("float", "w8a8"), p[n]) for r, n in (("default", "fixed_s"), ("ncnn", "fixed_s/ncnn"))}
+    return _text([*_utilisation(shares), *_scalars(vector), *_fixed(fixed), "  pace:", *paces, *_interval(half_width)])
+
+
+def ane(p: Mapping[str, float], bandwidth_bytes_s: float, half_width: float) -> str:
+    """Parameters of Apple's Neural Engine.
+
+    Args:
+        p: the fit's.
+        bandwidth_bytes_s: at which its fixed cost holds.
+        half_width: of the 80 % interval, in the logarithm.
+    """
+    scalars = {"weight_share": 1.0, "weights_ahead": 1.0, "fixed_bandwidth": bandwidth_bytes_s}
+    fixed = {"default": {"float": p["fixed_s"], "w8a8": p["fixed_s"] * p["fixed/i8"]}}
+    vector = ["  vector:", f"    matrix: {_figure(0.0)}"]
+    return _text([*_utilisation(dict.fromkeys(_CLASSES, p["rate"])), *vector, *_scalars(scalars), *_fixed(fixed), *_interval(half_width)])
 
 
 #: Classes of the roofline -> those of the fits.
@@ -54,6 +69,12 @@ _CLASSES = {
 
 def _figure(value: float) -> str:
     return f'{{value: {value:.4g}, source: "public measurements, make fit: fitted/processors.yaml"}}'
+
+
+def _fixed(seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Launch plus signal by runtime (``default``: of those without their own) and kind of precision."""
+    rows = {r: ", ".join(f"{k}: {_figure(v)}" for k, v in row.items()) for r, row in seconds.items()}
+    return ["  fixed_s:", *(f"    {r}: {{{row}}}" for r, row in rows.items())]
 
 
 def _interval(half_width: float) -> list[str]:

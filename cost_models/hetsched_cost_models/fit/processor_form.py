@@ -2,7 +2,7 @@
 
     cpu:  pace[engine] * sum( max( 2 macs / (rate * u[class] * k / (k + k0)) + bytes / (v * rate), streamed / bandwidth ) + op_s )
     gpu:  fixed + sum( max( 2 (macs + fill) / (rate * u[class] * k / (k + k0)) + bytes / (v * rate), weights / bandwidth ) + op_s )
-    npu:  fixed + 2 macs / (peak * u) + weights / bandwidth
+    npu:  fixed * 42 GB/s / bandwidth + max( sum( 2 macs ) / (peak * u), weights / bandwidth )
 
 ``rate`` of a CPU is that of its slowest core in use (threads share work evenly) times threads to an exponent below 1, at the
 precision; of a GPU its float16 peak over the engine's pace. Engines with Winograd kernels have another ``u`` for 3x3 convolutions in float.
@@ -26,6 +26,8 @@ _HEAVY_FACTOR = 2.5
 _WINOGRAD = ("ncnn", "tnn", "mnn")
 #: Chips whose ncnn rows were taken on computers; on phones an inference through Vulkan has a fixed cost of its own.
 _COMPUTERS = ("snapdragon-x-elite", "apple-m1", "apple-m3")
+#: Bytes a second of the Neural Engine (A17 Pro's) at which the fixed cost holds; elsewhere it goes with memory.
+ANE_BANDWIDTH = 42e9
 _BYTES = {"f32": 4.0, "f16": 2.0, "i8": 1.0, "mix": 4.0}
 
 
@@ -140,7 +142,8 @@ def npu(s: Stack, p: Mapping[str, float]) -> FloatArray:
     """Logarithms of seconds on a Neural Engine, all compute units allowed."""
     compute = 2.0 * s.sums(s.macs) / (s.peak * p["rate"])
     streamed = s.sums(s.weights) * np.where(s.precision == "i8", 1.0, 2.0) / s.unit_bandwidth
-    return np.asarray(np.log(p["fixed_s"] * np.where(s.precision == "i8", p["fixed/i8"], 1.0) + np.maximum(compute, streamed)))
+    fixed = p["fixed_s"] * np.where(s.precision == "i8", p["fixed/i8"], 1.0) * ANE_BANDWIDTH / s.unit_bandwidth
+    return np.asarray(np.log(fixed + np.maximum(compute, streamed)))
 
 
 def _paces(engine: npt.NDArray[np.str_], p: Mapping[str, float]) -> FloatArray:

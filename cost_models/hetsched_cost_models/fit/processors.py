@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from hetsched_cost_models.fit.accuracy import Figure
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.processor_data import Row, chips, rows
 from hetsched_cost_models.fit.processor_fit import KINDS, Fitted, fitted, half_width
+from hetsched_cost_models.fit.processor_form import ANE_BANDWIDTH
 from hetsched_cost_models.fit.writing import write
 from hetsched_cost_models.work import FloatArray
 
@@ -120,8 +121,6 @@ def _language(f: Fits) -> Iterator[Figure]:
         detail = f"{len(fit.rows)} rows, {len(fit.by_group)} model x chip"
         yield _figure(f"language models, {phase}, model x chip left out: median", goal, float(np.median(fit.by_group)), detail)
         yield _figure(f"language models, {phase}: median of all rows alike", None, float(np.median(fit.errors)), f"{len(fit.rows)} rows")
-        anchored = float(np.median(fit.anchored_by_group))
-        yield _figure("the same by group, anchored on other models of chip and engine", None, anchored, detail)
         spread, repeats = language_fit.repeat_spread(fit.rows, phase)
         yield _figure(f"spread of repeats, {phase}", None, spread, f"{repeats} rows")
         for app, what in ((False, "benchmarks"), (True, "phone apps")):
@@ -140,7 +139,8 @@ def _power(f: Fits) -> Iterator[Figure]:
     yield _figure("the same on chips with a SoC file", None, float(np.median(f.power_errors[filed])), detail)
     each = list(power.by_cluster(points, f.power_errors))
     yield _figure("the same, clusters alike", None, float(np.median(each)), f"{len(each)} clusters")
-    spent = [r for r in rates() if r.j_per_token > 0 and r.decode > 0]
+    # Where a prompt's rate stands beside them, the joules are the prompt's.
+    spent = [r for r in rates() if r.j_per_token > 0 and r.prefill == 0]
     errors = [abs(_joules(r, f) / r.j_per_token - 1.0) for r in spent]
     yield Figure("joules a token: median error", "", f"{np.median(errors):.1%} ({len(spent)} rows)")
 
@@ -150,7 +150,7 @@ def _joules(r: Rate, f: Fits) -> float:
     soc = load_soc(r.chip)
     unit = next(p for p in soc.processors if p.kind == r.unit)
     busy = sum(c.dynamic_w.value + c.leakage_w.value for c in unit.clusters)
-    one = language_fit.Language([r], "decode")
+    one = language_fit.Language([replace(r, decode=1.0)], "decode")
     seconds = float(np.exp(one.log_predicted(f.language["decode"].shipped))[0])
     return busy * seconds + float(one.bytes[0]) * soc.memory.energy_j_per_byte.value
 
@@ -180,7 +180,9 @@ def texts(f: Fits) -> dict[str, str]:
     cpu, gpu = (f.units[u].kind.parameters(f.units[u].shipped) for u in ("cpu", "gpu"))
     taken = {f"{n}.yaml": processor_families.gpu(gpu, n, half_width(f.units["gpu"])) for n in ("adreno", "mali")}
     arm = processor_families.cortex(cpu, f.language["decode"].shipped, half_width(f.units["cpu"]))
-    return {FILE: file_text(f), "cortex.yaml": arm} | taken
+    npu = f.units["npu"]
+    ane = processor_families.ane(npu.kind.parameters(npu.shipped), ANE_BANDWIDTH, half_width(npu))
+    return {FILE: file_text(f), "cortex.yaml": arm, "ane.yaml": ane} | taken
 
 
 def file_text(f: Fits) -> str:

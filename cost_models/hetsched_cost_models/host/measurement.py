@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 #: Raise it when a measurement means something else than before.
-VERSION = 3
+VERSION = 4
 #: A measurement is good when its typical repeat is at most this much slower than the best one, and poor beyond the other
 #: figure: somebody else used the machine.
 GOOD_SPREAD, POOR_SPREAD = 0.1, 0.3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,14 +78,6 @@ def _once(call: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
-
-
-def interleaved(calls: Iterable[Callable[[], Any]], rounds: int) -> list[Timed]:
-    """Time every call ``rounds`` times, all of them in every round."""
-    timed = [Timed(call) for call in calls]
-    for _ in range(rounds):
-        one_round(timed)
-    return timed
 
 
 @dataclass(frozen=True, slots=True)
