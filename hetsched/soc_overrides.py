@@ -13,7 +13,7 @@ from hetsched.soc_aliases import Raw
 MAX_OVERRIDES = 256
 _MAX_FIELD, _MAX_VALUE = 200, 1000
 #: What names a SoC and its file; nothing that hardware could have otherwise.
-_IDENTITY = ("id", "name", "family", "schema_version", "overrides")
+_IDENTITY = frozenset({"id", "name", "family", "schema_version", "overrides"})
 #: Mappings that take new keys.
 _OPEN = ("queues", "peak_ops_s", "utilisation", "together_bytes_s")
 
@@ -114,7 +114,8 @@ def paths(node: Any, at: str = "") -> Iterator[str]:
     if not items:
         yield at
     for key, child in items:
-        yield from paths(child, f"{at}.{key}" if at else key)
+        if at or key not in _IDENTITY:
+            yield from paths(child, f"{at}.{key}" if at else key)
 
 
 def _items(node: Any) -> list[tuple[str, Any]]:

@@ -56,8 +56,8 @@ def build_table(
 
     Raises:
         OptionError: an unknown precision or runtime.
-        UnsupportedModelError: no processor of the SoC has the precision, the model brings integers of its own, or ``supported`` leaves an op nowhere to run; the message
-            names the node and what is missing.
+        UnsupportedModelError: no processor of the SoC has the precision, the model brings integers of its own, or ``supported``
+            leaves an op nowhere to run; the message names the node and what is missing.
 
     Examples:
         >>> from hetsched.soc_files import load_soc

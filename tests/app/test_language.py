@@ -225,7 +225,7 @@ def test_only_expected_experts_are_read(folder: Folder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [("[0.5, 0.5]", "2 experts"), ("[1, 1, 1, 1]", "adds up to 4"), ("[2.0, 0, 0, 0]", "probability 2"), ("{a: 1}", "no list"),
-     ("[[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]]", "3 layers"), ("[x, 1, 1, 0]", "'x'"), ("]", "neither"), ("[]", "no list")],
+     ("[[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]]", "3 layers"), ("[x, 1, 1, 0]", "'x'"), ("]", "not valid YAML"), ("[]", "no list")],
 )  # fmt: skip
 def test_a_bad_profile_is_refused(folder: Folder, tmp_path: Path, text: str, sentence: str) -> None:
     profile = tmp_path / "experts.json"

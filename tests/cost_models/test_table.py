@@ -232,7 +232,7 @@ def test_an_empty_graph_has_an_empty_table(soc: SoC, graph_of: Callable[..., Gra
     assert t.refusals == ()
 
 
-def test_a_runtime_without_a_path_to_the_npu_leaves_it_out(graph_of: Build) -> None:
+def test_a_runtime_without_a_path_to_the_npu_leaves_it_out(graph_of: Callable[..., Graph]) -> None:
     graph = graph_of([("Relu", ["x"], ["y"])], {"x": (1, 8, 16, 16), "y": (1, 8, 16, 16)})
     table = build_table(graph, load_soc("snapdragon-8-gen-3"), runtime="ncnn")
     kinds = [q.kind for q in table.queues]
