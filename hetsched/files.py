@@ -37,6 +37,17 @@ def check_destination(path: Path, inputs: Iterable[Path | str | None] = (), opti
         raise OptionError(f"cannot write {path}: {getattr(e, 'strerror', None) or e}; choose another place with {option}") from e
 
 
+def check_page(path: Path, inputs: Iterable[Path | str | None] = ()) -> None:
+    """The same for a page, which browsers know by its name.
+
+    Raises:
+        OptionError: as :func:`check_destination`, or the name does not end in ``.html``.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise OptionError(f"cannot write {path}: a page's name ends in .html; choose another one with -o")
+    check_destination(path, inputs)
+
+
 def _same(a: Path, b: Path) -> bool:
     try:
         return a.resolve() == b.resolve() or a.samefile(b)

@@ -10,7 +10,7 @@ from hetsched.app.accelerator_needs import COMPILE_BASIS
 from hetsched.app.comparing import CHEAP, Cell, Matrix, compare
 from hetsched.cli import options, show
 from hetsched.cli.progress import progress
-from hetsched.files import check_destination
+from hetsched.files import check_page
 from hetsched.soc_quantities import TIERS
 from hetsched.soc_words import market, power_basis
 from hetsched.socs import SoC
@@ -26,7 +26,7 @@ def compare_all(
 ) -> None:  # fmt: skip
     """Compare, write the page if asked, print."""
     if output is not None:
-        check_destination(output, (*models, *socs))
+        check_page(output, (*models, *socs))
     target_s, duration_s = options.seconds(target, "--target"), options.seconds(duration, "--for")
     with progress("compare", as_json) as bar:
 

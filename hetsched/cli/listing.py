@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hetsched.cli import machine, options, show, show_socs
 from hetsched.errors import OptionError
-from hetsched.files import check_destination
+from hetsched.files import check_page
 from hetsched.socs import SoC
 
 
@@ -65,7 +65,7 @@ def _page(ids: Sequence[str], found: Sequence[SoC], output: Path, as_json: bool)
 
     if len(found) != 1:
         raise OptionError(f"-o draws one SoC, {len(found)} are named")
-    check_destination(output, ids)
+    check_page(output, ids)
     path = draw_soc(found[0], output)
     if as_json:
         show.json({"page_path": str(path), "bytes": path.stat().st_size})

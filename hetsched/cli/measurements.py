@@ -10,7 +10,7 @@ from hetsched.app.judging import ANCHOR, FALLBACK_HEADS, HEADS, cells, fallback_
 from hetsched.app.judging import accuracy as measure
 from hetsched.cli import show
 from hetsched.cli.progress import progress
-from hetsched.files import check_destination
+from hetsched.files import check_page
 
 if TYPE_CHECKING:
     from hetsched_cost_models.accuracy import Group
@@ -22,7 +22,7 @@ _HEADS = ("chip", "what", "rows", *(h for h in HEADS[7:] if h != "mean"))
 def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> None:
     """Compare, write the page if asked, print."""
     if output is not None:
-        check_destination(output)
+        check_page(output)
     with progress("accuracy", as_json):
         found = measure(chips)
         if output is not None:
@@ -30,8 +30,9 @@ def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> Non
     if as_json:
         show.json(found.summary() | {"page": None if output is None else str(output)})
         return
-    _print("by precision, runtime and use", found.groups)
-    show.line("")
+    if chips:
+        _print("by precision, runtime and use", found.groups)
+        show.line("")
     _print("by chip", found.chips)
     if found.anchored:
         show.line("")
@@ -43,6 +44,8 @@ def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> Non
     show.line("errors are |predicted - measured| / measured, not anchored unless it says so; every model weighs alike")
     show.line("in 80 %: share of the measurements inside the 80 % interval")
     show.line("fit: rows that were fitted (flattering); validate: same chip, models that were not; other chip: from its published figures")
+    if not chips:
+        show.line("'hetsched accuracy SOC' says it by precision, runtime and use; so do the page (-o FILE.html) and --json")
     if output is not None:
         show.line(f"page: {output}")
 

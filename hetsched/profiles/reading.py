@@ -16,6 +16,10 @@ FORMATS = (
 )
 
 
+#: Names that say that a file is text.
+_TEXTS = (".csv", ".txt", ".json", ".log", ".tsv")
+
+
 def read(path: Path) -> Profile:
     """The operators' times in a file of any known format.
 
@@ -27,6 +31,8 @@ def read(path: Path) -> Profile:
     data = read_whole(path)
     where = f"the profile {path.name!r}"
     text = _text(data)
+    if text is None and path.suffix.lower() in _TEXTS:
+        raise TraceError(f"{where} is not UTF-8 text: save it as such")
     if data[:4] == b"PAR1" or text is None:
         return checked(_from_trace(path), where)
     if text.lstrip()[:1] in ("[", "{"):

@@ -72,7 +72,21 @@ def test_accuracy_prints_tables_and_writes_a_page(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert {g["chip"] for g in found["groups"]} == {"snapdragon-8-gen-3"} and sum(g["rows"] for g in found["chips"]) == found["rows"]
     assert "How accurate are the predictions?" in (tmp_path / "a.html").read_text("utf-8")
-    assert "snapdragon-8-gen-3" in hetsched("accuracy", "snapdragon-8-gen-3", cwd=tmp_path).stdout
+    one, all_of_them = (hetsched("accuracy", *chips, cwd=tmp_path).stdout for chips in (("snapdragon-8-gen-3",), ()))
+    assert "by precision, runtime and use  " in one and "layers left on the CPU" in one
+    assert "by precision, runtime and use  " not in all_of_them and "apple-a14" in all_of_them
+
+
+@pytest.mark.parametrize("args", [("accuracy",), ("socs", "dimensity-9400"), ("compare", "MODEL", *PHONE, *WIDTH)])
+def test_a_page_has_the_name_of_a_page(args: tuple[str, ...], two_branch: Path, tmp_path: Path) -> None:
+    done = hetsched(*(str(two_branch) if a == "MODEL" else a for a in args), "-o", "page.pdf", cwd=tmp_path)
+    assert done.returncode == 2 and "ends in .html" in done.stderr and not list(tmp_path.glob("page*"))
+
+
+def test_a_table_that_is_no_text_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "latin.csv").write_bytes("op,ms\ncaf\xe9,1\n".encode("latin-1"))
+    done = hetsched("import", "latin.csv", cwd=tmp_path)
+    assert done.returncode == 2 and "'latin.csv' is not UTF-8 text" in done.stderr
 
 
 def test_compare_prints_the_matrix_and_is_deterministic(two_branch: Path, tmp_path: Path) -> None:
