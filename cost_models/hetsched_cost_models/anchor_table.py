@@ -27,22 +27,9 @@ from hetsched.soc_files import list_socs, load_soc
 from hetsched_cost_models import accuracy_npu
 from hetsched_cost_models.accuracy import Point
 from hetsched_cost_models.anchoring import are_similar, relation
-from hetsched_cost_models.fit import dataset
+from hetsched_cost_models.fit.dataset import CHIPS, RELEASE, RUNTIMES, SISTERS
 from hetsched_cost_models.parameters import FITTED
 
-RELEASE = "v0.47.0"
-#: AI Hub's chipsets -> SoC ids. A proxy device has the silicon that its name says; QCS8450 is the Snapdragon 8 Gen 1's.
-CHIPS = {
-    "qualcomm-snapdragon-8gen3": "snapdragon-8-gen-3",
-    "qualcomm-snapdragon-8-elite-for-galaxy": "snapdragon-8-elite",
-    "qualcomm-snapdragon-x-elite": "snapdragon-x-elite",
-    "qualcomm-qcs8550-proxy": "qcs8550",
-    "qualcomm-qcs8450-proxy": "snapdragon-8-gen-1",
-    "qualcomm-qcs9075": "qcs9075",
-    "qualcomm-sa8775p": "sa8775p",
-    "qualcomm-sa8295p": "sa8295p",
-}
-RUNTIMES = {"tflite": "litert", "onnx": "ort", "precompiled_qnn_onnx": "ort", "qnn_dlc": "qnn", "qnn_context_binary": "qnn"}
 PRECISIONS = ("float", "w8a8", "w8a16")
 #: README of the measurements: latencies of one model on one chip differ by 7.6 % (median) between versions of the tools.
 #: Of a normal distribution the 80 % interval is 1.28 / 0.674 = 1.9 times the median distance.
@@ -181,7 +168,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{len(rows)} anchors of {len({r.model for r in rows})} networks on {len({r.chip for r in rows})} chips")
     else:
         print(f"{table} is absent: anchors.csv stays as it is")
-    told = {dataset.CHIPS[c] for c in dataset.SISTERS}
+    told = {CHIPS[c] for c in SISTERS}
     points = [p for p in accuracy_npu.points() if p.unit == "npu" and p.chip not in told]
     chips = {c: load_soc(c) for c in sorted({p.chip for p in points})}
     found = misses(points, lambda a, b: are_similar(chips[a], chips[b]))

@@ -20,7 +20,7 @@ from hetsched_cost_models.parameters import runtimes_of, support_table_name
 from hetsched_cost_models.precisions import WIDE, Place, Supported, check_precision
 from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
 from hetsched_cost_models.support import SupportTable, support_table
-from hetsched_cost_models.transfers import transfers
+from hetsched_cost_models.transfers import BoolArray, transfers
 from hetsched_cost_models.work import Work
 
 #: Runtimes that drive CPUs and GPUs only.
@@ -89,7 +89,8 @@ def build_table(
     launch_s, sync_s = _launches(soc, places, runtime, held), _syncs(soc, places.queues)
     sure, risks = certainty.of(graph, soc, places.rates, found, features.groups, work)
     host_w = places.rates[places.host].one_core_w
-    said = delegated.notes(graph, found.owner, found.delegate, found.foreign(places.queues))
+    foreign = found.foreign(places.queues)
+    said = delegated.notes(graph, found.owner, found.delegate, foreign)
     return CostTable(
         model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
         input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
@@ -101,7 +102,7 @@ def build_table(
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
         refusals=found.refusals, host_w=host_w, interval=sure,
         notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_NOTES.get(precision, ())),
-        **_price(graph, features, places, found, domains, soc, runtime), **features.structure,
+        **_price(graph, features, places, found, foreign, domains, soc, runtime), **features.structure,
     )  # fmt: skip
 
 
@@ -181,9 +182,10 @@ def _storage(kind: str, precision: str, quantized: bool) -> Storage:
 
 
 def _price(
-    graph: Graph, features: Features, places: _Places, found: Alternatives, domains: tuple[Domain, ...], soc: SoC, runtime: str
-) -> dict[str, Any]:
-    """Columns of the table, one entry an alternative."""
+    graph: Graph, features: Features, places: _Places, found: Alternatives, foreign: BoolArray, domains: tuple[Domain, ...],
+    soc: SoC, runtime: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Columns of the table, one entry an alternative; ``foreign``: those that another delegate than the queue's own runs."""
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
     held = ["f32" if places.queues[x.queue].kind == "cpu" else _held(x.precision) for x in found.options]
     domain = np.array([domain_of[x.queue, h] for x, h in zip(found.options, held, strict=True)], np.int32)
@@ -196,7 +198,7 @@ def _price(
         for name, column in columns.items():
             column[rows] = getattr(cost, name)[found.owner[rows]]
     _stream(columns, found.owner, found.queue)
-    delegated.add(columns, found.foreign(places.queues))
+    delegated.add(columns, foreign)
     bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[found.queue]
     power = np.array([r.active_w for r in places.rates])[found.queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)

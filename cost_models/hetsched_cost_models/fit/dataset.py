@@ -36,7 +36,8 @@ CHIPS = {
 BASE = "qualcomm-snapdragon-8gen3"
 #: One silicon whose float rate each takes from the other's rows: their errors say little about a chip that nobody has measured.
 SISTERS = frozenset({"qualcomm-qcs9075", "qualcomm-sa8775p"})
-_RUNTIMES = {"tflite": "litert", "onnx": "ort", "precompiled_qnn_onnx": "ort", "qnn_dlc": "qnn", "qnn_context_binary": "qnn"}
+#: What AI Hub calls runtimes -> as plans name them.
+RUNTIMES = {"tflite": "litert", "onnx": "ort", "precompiled_qnn_onnx": "ort", "qnn_dlc": "qnn", "qnn_context_binary": "qnn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def rows() -> tuple[Row, ...]:
     with ROWS_FILE.open(encoding="utf-8", newline="") as f:
         return tuple(
             Row(
-                r["use"], r["model"], family[r["model"]], r["precision"], _RUNTIMES[r["runtime"]], r["runtime"] == "onnx", r["chipset"],
+                r["use"], r["model"], family[r["model"]], r["precision"], RUNTIMES[r["runtime"]], r["runtime"] == "onnx", r["chipset"],
                 r["release"], float(r["ms"]) / 1e3,
             )
             for r in csv.DictReader(f)
