@@ -24,7 +24,7 @@ class Auto:
         cheap = cheap_solutions(problem, budget)
         strong = Ilp(cheap).solve(problem, budget)
         finalists = [strong, *cheap]
-        if problem.max_segments is not None:
+        if problem.limits:
             finalists = [s for s in finalists if value(problem, figures(c, s.order, s.alternative)) < float("inf")] or finalists
         rank = self.evaluate or (lambda s: s.objective)
         best = min(finalists, key=rank)

@@ -58,10 +58,14 @@ class FrontierDP:
                 if best is not None and len(found) > 3 and got.cost >= best.cost:
                     break
                 best = got if best is None or got.cost < best.cost else best
+        if problem.limits:
+            from hetsched.partition.lagrangian import search
+
+            found.extend(search(problem, c, budget).candidates)
         return found, exact
 
     def weightings(self, problem: Problem, c: Costs) -> Iterator[Additive]:
-        """What to add up: seconds, joules, or for the energy-delay product a few mixtures; dearer segments if they are limited."""
+        """What to add up: seconds, joules, or for the energy-delay product a few mixtures."""
         if problem.objective == "energy":
             mixes = [(0.0, 1.0)]
         elif problem.objective == "edp":
@@ -71,10 +75,6 @@ class FrontierDP:
             mixes = [(1.0, 0.0)]
         for w, e in mixes:
             yield Additive(c, w, e)
-            if problem.max_segments is not None:
-                typical = w * sum(c.time) / c.n + e * sum(c.energy) / c.n
-                for factor in (1.0, 10.0, 1e3, 1e6):
-                    yield Additive(c, w, e, typical * factor)
 
     def orders(self, c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
         """File order, depth-first, by the fastest queue, then regrouped around the last placement found."""

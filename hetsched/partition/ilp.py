@@ -69,20 +69,21 @@ class Ilp:
 
         if best.objective <= bound * (1 + 1e-9):
             return best, bound
-        slots = min(c.n, problem.max_segments or c.n)
+        slots = min(c.n, problem.limits.segments or c.n)
         start = value(problem, figures(c, best.order, best.alternative))
         feasible = start < float("inf")
         incumbent = start if feasible else best.objective * 100
-        model = SlotModel(c, problem.objective, slots, incumbent)
+        model = SlotModel(c, problem.objective, slots, incumbent, limits=problem.limits)
         if feasible:
             model.hint(best.order, best.alternative)
         answer = model.solve(budget, budget.left)
         if answer.placed is None:
             if not feasible and answer.proven:
-                raise InfeasibleError(f"no plan has at most {problem.max_segments} segments")
+                raise InfeasibleError("no plan is within the limits")
             return best, bound
         found = as_solution(problem, "ilp", *answer.placed)
-        best = found if not feasible or found.objective < best.objective else best
+        if value(problem, figures(c, *answer.placed)) < start:
+            best = found
         bound = max(bound, answer.bound)
         if answer.proven and bound >= best.objective * (1 - RESOLUTION):
             bound = best.objective

@@ -9,6 +9,7 @@ from hetsched.errors import PlanError
 from hetsched.graph import Graph
 from hetsched.partition.causes import causes_of
 from hetsched.partition.fences import fences_of
+from hetsched.partition.limits import Limits
 from hetsched.partition.memory_limit import stored, within_limit
 from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.timing import Costs, figures
@@ -65,7 +66,7 @@ def _baseline(problem: Problem, name: str) -> Baseline:
     from hetsched.errors import HetschedError
     from hetsched.partition.solving import solver_named
 
-    free = replace(problem, forced={}, forbidden=(), max_segments=None)
+    free = replace(problem, forced={}, forbidden=(), limits=Limits())
     try:
         answer = solver_named(name).solve(free, Budget())
     except HetschedError as e:

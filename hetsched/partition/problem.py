@@ -13,6 +13,7 @@ import numpy.typing as npt
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.partition.limits import Limits
 from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
 
@@ -31,7 +32,7 @@ class Problem:
     pairs, ``"*"`` for every op. ``affinity`` is a table for the ``rules`` solver: op type -> processor kinds or queue
     names, most wanted first (None: the table that ships with hetsched). ``op_types`` are the ONNX types of the ops,
     needed by ``rules`` only. ``memory_limit_bytes`` holds weights and arena together and is applied by
-    :func:`hetsched.partition.build_plan`.
+    :func:`hetsched.partition.build_plan`. ``limits`` are the most that a plan may have of other figures than the objective.
     """
 
     table: CostTable
@@ -39,15 +40,13 @@ class Problem:
     memory_limit_bytes: int | None = None
     forced: Mapping[str, str] = field(default_factory=dict)
     forbidden: tuple[tuple[str, str], ...] = ()
-    max_segments: int | None = None
+    limits: Limits = Limits()
     affinity: Mapping[str, tuple[str, ...]] | None = None
     op_types: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise OptionError(f"there is no objective {self.objective!r}: use one of {', '.join(OBJECTIVES)}")
-        if self.max_segments is not None and self.max_segments < 1:
-            raise OptionError(f"max_segments is {self.max_segments}: a plan has at least one segment")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes <= 0:
             raise OptionError(f"the memory limit is {self.memory_limit_bytes} bytes: give a positive number")
         if self.op_types and len(self.op_types) != len(self.table.op_names):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hetsched.partition.limits import Limits
 from hetsched.partition.problem import Budget
 from hetsched.partition.timing import Costs
 
@@ -46,7 +47,9 @@ class SlotAnswer:
 class SlotModel:
     """CP-SAT model of a problem with a given number of slots."""
 
-    def __init__(self, c: Costs, objective: str, slots: int, incumbent: float, part: Neighbourhood | None = None) -> None:
+    def __init__(
+        self, c: Costs, objective: str, slots: int, incumbent: float, part: Neighbourhood | None = None, limits: Limits = Limits()
+    ) -> None:
         """Build the model.
 
         Args:
@@ -56,12 +59,12 @@ class SlotModel:
             incumbent: a known objective; the model looks for one that is no worse.
             part: which slots and alternatives each op may take (None: all). Then slots may also stay empty, so that a
                 plan may have equal neighbours and must be timed again.
+            limits: on latency, energy and loss, rounded so that no plan within them is lost; a limit on power is left out.
         """
         from ortools.sat.python import cp_model
 
         self.c, self.objective, self.slots = c, objective, slots
         self.model: Any = cp_model.CpModel()
-        self.tick = incumbent / TICKS
         self.limit = TICKS + 4 * c.n + 8
         self.windows = part.windows if part else [range(slots)] * c.n
         self.alts = part.alts if part else c.alts
@@ -69,11 +72,23 @@ class SlotModel:
         self.used = 0.0
         self._place()
         self._transfers()
-        if objective == "energy":
-            self._energy()
-        else:
-            self._durations()
-            self._period() if objective == "period" else self._latency()
+        for figure, most in (("latency", limits.latency_s), ("energy", limits.energy_j)):
+            if most is not None:
+                self.tick = most / TICKS
+                self.model.add(self._measure(figure) <= TICKS)
+        if limits.loss is not None and c.loss:
+            self.tick = max(limits.loss, 1e-12) / TICKS
+            self.model.add(sum(self._ticks(c.loss[a]) * z for (_, a, _), z in self.z.items()) <= TICKS)
+        self.tick = incumbent / TICKS
+        self.goal = self._measure(objective)
+        self.model.minimize(self.goal)
+
+    def _measure(self, figure: str) -> Any:
+        """A variable that is at least the latency, the energy or the period, in ticks."""
+        if figure == "energy":
+            return self._energy()
+        self._durations()
+        return self._period() if figure == "period" else self._latency()
 
     def _ticks(self, value: float) -> int:
         return min(int(value / self.tick), self.limit + 1)
@@ -161,11 +176,11 @@ class SlotModel:
             self.length.append(sum(terms))
             m.add(self.end[k] >= self.start[k] + self.length[k])
 
-    def _latency(self) -> None:
+    def _latency(self) -> Any:
         """Slots wait for their queue and for the slots that feed them; the host sees the outputs."""
         m, c, K = self.model, self.c, range(self.slots)
         edges = [(u, v) for v in range(c.n) for u in c.preds[v]]
-        self.goal = m.new_int_var(0, self.limit, "")
+        goal = m.new_int_var(0, self.limit, "")
         for k in K:
             for j in range(k):
                 between = [(u, v) for u, v in edges if j in self.y[u] and k in self.y[v]]
@@ -178,26 +193,26 @@ class SlotModel:
                         if q != r and between:
                             wait = m.add(self.start[k] >= self.end[j] + self._ticks(c.sync[q][r]))
                             wait.only_enforce_if(feeds, self.queue[j][q], self.queue[k][r])
-            m.add(self.goal >= self.end[k])
+            m.add(goal >= self.end[k])
             result = self._bool()
             for i in c.results:
                 if k in self.y[i]:
                     m.add(result >= self.y[i][k])
             for q in range(c.queues):
-                m.add(self.goal >= self.end[k] + self._ticks(c.sync[q][c.host])).only_enforce_if(result, self.queue[k][q])
-        m.minimize(self.goal)
+                m.add(goal >= self.end[k] + self._ticks(c.sync[q][c.host])).only_enforce_if(result, self.queue[k][q])
+        return goal
 
-    def _period(self) -> None:
+    def _period(self) -> Any:
         m, c = self.model, self.c
-        self.goal = m.new_int_var(0, self.limit, "")
+        goal = m.new_int_var(0, self.limit, "")
         for q in range(c.queues):
             busy = [m.new_int_var(0, self.limit, "") for _ in range(self.slots)]
             for k in range(self.slots):
                 m.add(busy[k] >= self.length[k]).only_enforce_if(self.queue[k][q])
-            m.add(self.goal >= sum(busy))
-        m.minimize(self.goal)
+            m.add(goal >= sum(busy))
+        return goal
 
-    def _energy(self) -> None:
+    def _energy(self) -> Any:
         m, c, K = self.model, self.c, range(self.slots)
         terms = [self._ticks(c.energy[a]) * z for (_, a, _), z in self.z.items()]
         terms += [self._ticks(c.transfer_j[t][s][d]) * g for (t, s, d), row in self.first.items() for g in row]
@@ -213,9 +228,9 @@ class SlotModel:
                     else:
                         m.add(g >= self.queue[k][q] + b - 1)
                     terms.append(self._ticks(joules) * g)
-        self.goal = m.new_int_var(0, self.limit, "")
-        m.add(self.goal >= sum(terms))
-        m.minimize(self.goal)
+        goal = m.new_int_var(0, self.limit, "")
+        m.add(goal >= sum(terms))
+        return goal
 
     def hint(self, order: Sequence[int], alternative: Sequence[int]) -> None:
         """Start from a placement whose segments fit the slots."""

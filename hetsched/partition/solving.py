@@ -16,8 +16,7 @@ from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition.bounds import lower_bound
 from hetsched.partition.causes import causes_of
 from hetsched.partition.problem import Budget, Evaluate, Problem, Progress, Solution, Solver, objective_of
-from hetsched.partition.timing import Costs
-from hetsched.segments import schedule
+from hetsched.partition.timing import Costs, figures
 
 ENTRY_POINTS = "hetsched.solvers"
 BUILT_IN = {
@@ -103,8 +102,7 @@ def solve(
         except InfeasibleError as e:
             refusal = e
             bounds.append(0.0)
-        if bounds[-1] <= 0 or answers[-1].status == "heuristic":
-            bounds[-1] = max(bounds[-1], lower_bound(Costs(part.small.table), problem.objective))
+        bounds[-1] = max(bounds[-1], *_bounds(part.small, bounds[-1] <= 0 or answers[-1].status == "heuristic", budget))
     if not answers:
         raise refusal or InfeasibleError("no placement satisfies the constraints")
     best = min(answers, key=ranks or (lambda s: s.objective))
@@ -120,6 +118,16 @@ def solve(
     )
 
 
+def _bounds(problem: Problem, unproven: bool, budget: Budget) -> Iterator[float]:
+    """Bounds on what a solver has answered without a proof of its own, or that its limits bring."""
+    c = Costs(problem.table)
+    yield lower_bound(c, problem.objective) if unproven else 0.0
+    if problem.limits:
+        from hetsched.partition.lagrangian import bound_within_limits, search
+
+        yield bound_within_limits(problem, c, search(problem, c, budget).prices)
+
+
 def _status(best: Solution, bound: float, budget: Budget) -> Any:
     if bound >= best.objective * (1 - 1e-9):
         return "optimal"
@@ -129,7 +137,7 @@ def _status(best: Solution, bound: float, budget: Budget) -> Any:
 def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.bool_]]:
     """The kept alternatives, once per maximal choice of queues that share no cores, without dominated ones.
 
-    An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy.
+    An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy and loses no more accuracy.
     """
     from itertools import combinations
 
@@ -145,11 +153,12 @@ def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.ND
 def _undominated(table: CostTable, keep: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     keep = keep.copy()
     time, energy = table.time_s.tolist(), table.energy_j.tolist()
+    loss = table.loss.tolist() or [0.0] * len(time)
     queue, domain = table.alt_queue.tolist(), table.alt_domain.tolist()
     for op in range(len(table.op_names)):
         kept: list[int] = []
         for a in sorted((a for a in table.alternatives(op) if keep[a]), key=lambda a: (time[a], energy[a], a)):
-            if any(queue[k] == queue[a] and domain[k] == domain[a] and energy[k] <= energy[a] for k in kept):
+            if any(queue[k] == queue[a] and domain[k] == domain[a] and energy[k] <= energy[a] and loss[k] <= loss[a] for k in kept):
                 keep[a] = False
             else:
                 kept.append(a)
@@ -168,15 +177,14 @@ class Part:
         """The solver's answer in the problem's own indices, which are also what ``evaluate`` is shown.
 
         Raises:
-            InfeasibleError: the solver finds no placement, or none with few enough segments.
+            InfeasibleError: the solver finds no placement, or none within the limits.
         """
         if evaluate is not None:
             solver = replace(cast(Any, solver), evaluate=lambda s: evaluate(self.translated(s)))
-        answer, limit = solver.solve(self.small, budget), self.problem.max_segments
-        if limit is not None:
-            count = len(schedule(self.small.table, answer.order, answer.alternative).segments)
-            if count > limit:
-                raise InfeasibleError(f"{answer.solver} found no plan with at most {limit} segments (its best has {count})")
+        answer, limits = solver.solve(self.small, budget), self.problem.limits
+        broken = list(limits.exceeded(figures(Costs(self.small.table), answer.order, answer.alternative))) if limits else []
+        if broken:
+            raise InfeasibleError(f"{answer.solver} found no plan within the limits: its best has {', '.join(broken)}")
         finalists = tuple(self.translated(s) for s in answer.finalists)
         placed = self.translated(answer)
         return replace(placed, finalists=finalists, objective=objective_of(self.problem, placed.order, placed.alternative))

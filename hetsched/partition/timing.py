@@ -16,13 +16,14 @@ from hetsched.partition.problem import Problem
 
 
 class Figures(NamedTuple):
-    """Latency with overlapping queues, latency one segment at a time, additive energy, segments, busiest queue."""
+    """Latency with overlapping queues, latency one segment at a time, additive energy, segments, busiest queue, accuracy lost."""
 
     latency_s: float
     serial_s: float
     energy_j: float
     segments: int
     period_s: float
+    loss: float = 0.0
 
 
 class Costs:
@@ -40,6 +41,7 @@ class Costs:
         self.domain: list[int] = table.alt_domain.tolist()
         self.time: list[float] = table.time_s.tolist()
         self.energy: list[float] = table.energy_j.tolist()
+        self.loss: list[float] = table.loss.tolist()
         self.inputs: list[list[int]] = [r.tolist() for r in table.op_inputs]
         self.outputs: list[list[int]] = [r.tolist() for r in table.op_outputs]
         self.preds: list[list[int]] = [r.tolist() for r in table.predecessors]
@@ -110,12 +112,13 @@ def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figur
     ends.append(max(free[q], arrival) + seconds)
     busy[q] += seconds
     latency = max([ends[owner[p]] + sync[queues[owner[p]]][c.host] for p in c.results] + [max(ends)])
-    return Figures(latency, serial + seconds + sync[q][c.host], joules + c.sync_j[q][c.host], len(ends), max(busy))
+    lost = sum([c.loss[alternative[op]] for op in order]) if c.loss else 0.0
+    return Figures(latency, serial + seconds + sync[q][c.host], joules + c.sync_j[q][c.host], len(ends), max(busy), lost)
 
 
 def value(problem: Problem, f: Figures) -> float:
-    """The problem's objective; infinite where the plan has more segments than allowed."""
-    if problem.max_segments is not None and f.segments > problem.max_segments:
+    """The problem's objective; infinite where the plan breaks a limit."""
+    if problem.limits and f not in problem.limits:
         return float("inf")
     if problem.objective == "energy":
         return f.energy_j

@@ -10,7 +10,7 @@ import pytest
 
 from hetsched.costs import CostTable, Domain, Queue, Refusal
 from hetsched.graph import Csr, DType, Graph, Op, Role, Tensor
-from hetsched.partition.timing import Costs, figures
+from hetsched.partition.timing import Costs, Figures, figures
 
 KINDS = ("cpu", "gpu", "npu", "cpu")
 US = 1e-6
@@ -152,3 +152,14 @@ def topological_orders(c: Costs, done: list[int], left: list[int]) -> Iterator[l
 def optimum() -> Callable[[Costs], dict[str, float]]:
     """``optimum(costs)`` -> objective -> proven optimum, by brute force."""
     return brute_force
+
+
+@pytest.fixture(scope="session")
+def every_plan() -> Callable[[Costs], list[Figures]]:
+    """``every_plan(costs)`` -> the figures of all placements in all topological orders."""
+
+    def timed(c: Costs) -> list[Figures]:
+        orders = list(topological_orders(c, [], list(range(c.n))))
+        return [figures(c, order, placement) for placement in product(*c.alts) for order in orders]
+
+    return timed

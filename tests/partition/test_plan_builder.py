@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
 from hetsched.partition import Problem, Solution, baselines, build_plan, diff, explain, solve
+from hetsched.partition.limits import Limits
 from hetsched.partition.memory import weight_bytes
 from hetsched.placement import placement_of
 from hetsched.plans import Plan
@@ -145,7 +146,7 @@ def test_a_memory_limit_keeps_the_other_constraints(random_table, graph_of):
     for seed in range(12):
         table = random_table(seed, 10, crossing_us=20, support=1.0)
         graph = graph_of(table)
-        problem = replace(Problem.of(graph, table), forced={"op3": "npu2"}, forbidden=(("op5", "npu2"),), max_segments=4)
+        problem = replace(Problem.of(graph, table), forced={"op3": "npu2"}, forbidden=(("op5", "npu2"),), limits=Limits(segments=4))
         solution = solve(problem, "auto", time_limit_s=0.2)
         need = build_plan(graph, problem, solution).prediction.peak_memory_bytes
         try:

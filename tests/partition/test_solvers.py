@@ -19,6 +19,7 @@ from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition import Budget, Problem, Solution, solve, solver_named, solver_names
 from hetsched.partition.heft import first_gap
 from hetsched.partition.ilp import Ilp
+from hetsched.partition.limits import Limits
 from hetsched.partition.problem import objective_of, value_of
 from hetsched.partition.rules import read_rules
 from hetsched.partition.timing import Costs
@@ -192,7 +193,7 @@ def test_the_number_of_segments_can_be_limited(random_table, optimum):
     count = len(schedule(table, free.order, free.alternative).segments)
     assert count > 2
     for solver in ("frontier-dp", "ilp", "auto"):
-        tight = solve(Problem(table, max_segments=2), solver)
+        tight = solve(Problem(table, limits=Limits(segments=2)), solver)
         assert len(schedule(table, tight.order, tight.alternative).segments) <= 2
         assert tight.objective >= free.objective
 

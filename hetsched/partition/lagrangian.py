@@ -1,0 +1,170 @@
+"""Plans within limits, and bounds on them: every limit gets a price, and what is left is additive.
+
+With a price on each limit (a Lagrange multiplier) the objective is a sum over ops, transfers and switches again, so that the
+frontier DP minimises it exactly for an order. Prices are raised while their limit is broken and bisected afterwards. The same
+prices give a bound: the latency is at least any weighted mean of the queues' busy times, which is a sum over ops too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+from hetsched.partition.bounds import energy_bound
+from hetsched.partition.frontier import Additive, frontier_optimum
+from hetsched.partition.orders import affinity, file_order
+from hetsched.partition.problem import Budget, Problem
+from hetsched.partition.timing import Costs, Figures, figures
+
+ROUNDS = 18
+"""Prices tried; each costs two passes of the DP."""
+SHARE = 0.2
+"""Of the budget's units that the search may spend."""
+RAISE = 4.0
+FIRST = 0.05
+"""The first price of a limit: this share of the objective for the whole of the limited figure."""
+NEAR = (0.5, 0.8, 1.0, 1.25, 2.0)
+"""The bound is tried at the last prices times these."""
+CAP = 200
+"""States of the DP."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a unit of each limited figure costs, in the objective's unit."""
+
+    latency_s: float = 0.0
+    energy_j: float = 0.0
+    power_w: float = 0.0
+    loss: float = 0.0
+    segments: float = 0.0
+
+    def coefficients(self, problem: Problem) -> tuple[float, float]:
+        """What a second and a joule of the plan count; the price of power is on ``energy - limit * latency``."""
+        seconds = self.latency_s + (0.0 if problem.objective == "energy" else 1.0) - self.power_w * (problem.limits.power_w or 0.0)
+        return max(0.0, seconds), self.energy_j + self.power_w + (1.0 if problem.objective == "energy" else 0.0)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What the search found: ``(order, alternative)`` pairs, within the limits or not, and the last prices that kept them."""
+
+    candidates: tuple[tuple[list[int], tuple[int, ...]], ...]
+    prices: Prices
+
+
+def search(problem: Problem, c: Costs, budget: Budget) -> Priced:
+    """Placements for rising prices of the limits; the caller times them and keeps the best that breaks none."""
+    scale: dict[str, float] = {}
+    low, high, price = dict.fromkeys(_limits(problem), 0.0), dict[str, float](), dict.fromkeys(_limits(problem), 0.0)
+    found: list[tuple[list[int], tuple[int, ...]]] = []
+    left = SHARE * budget.units
+    for _ in range(ROUNDS):
+        best: tuple[float, Figures] | None = None
+        add = _additive(problem, c, Prices(**price))
+        for order in _orders(c, found):
+            got = frontier_optimum(c, order, add, CAP, left)
+            left -= got.units
+            budget.charge(got.units)
+            found.append((order, got.alternative))
+            if best is None or got.cost < best[0]:
+                best = got.cost, figures(c, order, got.alternative)
+        assert best is not None
+        scale = scale or _scales(problem, best[1])
+        if left <= 0 or budget.out_of_time() or not _adjust(problem, best[1], scale, low, high, price):
+            break
+    return Priced(tuple(found), Prices(**{k: high.get(k, price[k]) for k in price}))
+
+
+def _limits(problem: Problem) -> Mapping[str, float]:
+    limits = problem.limits
+    every = {k: getattr(limits, k) for k in ("latency_s", "energy_j", "power_w", "loss", "segments")}
+    return {k: float(v) for k, v in every.items() if v is not None}
+
+
+def _orders(c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
+    yield file_order(c)
+    if found:
+        yield affinity(c, [c.queue[a] for a in found[-1][1]])
+
+
+def _additive(problem: Problem, c: Costs, prices: Prices) -> Additive:
+    add = Additive(c, *prices.coefficients(problem), prices.segments)
+    if prices.loss and c.loss:
+        add.op = [own + prices.loss * lost for own, lost in zip(add.op, c.loss, strict=True)]
+    return add
+
+
+def _scales(problem: Problem, f: Figures) -> dict[str, float]:
+    """The first price of each limit."""
+    objective = f.energy_j if problem.objective == "energy" else f.serial_s
+    figure = {"latency_s": f.serial_s, "energy_j": f.energy_j, "power_w": f.energy_j, "loss": f.loss, "segments": float(f.segments)}
+    return {k: FIRST * objective / max(figure[k], 1e-30) for k in _limits(problem)}
+
+
+def _adjust(
+    problem: Problem, f: Figures, scale: Mapping[str, float], low: dict[str, float], high: dict[str, float], price: dict[str, float]
+) -> bool:
+    """Raise the prices of broken limits, lower the others towards what was too low; whether any has changed."""
+    changed = False
+    broken = {name for name, text in zip(_limits(problem), _broken(problem, f), strict=True) if text}
+    for k in price:
+        if k in broken:
+            low[k] = price[k]
+            after = (low[k] * high[k]) ** 0.5 if k in high and low[k] > 0 else price[k] * RAISE or scale[k]
+        elif price[k] > 0:
+            high[k] = price[k]
+            after = (max(low[k], high[k] / RAISE**2) * high[k]) ** 0.5
+        else:
+            continue
+        changed = changed or abs(after - price[k]) > 0.01 * after
+        price[k] = after
+    return changed
+
+
+def _broken(problem: Problem, f: Figures) -> list[bool]:
+    power = f.energy_j / f.latency_s if f.latency_s > 0 else 0.0
+    value = {"latency_s": f.latency_s, "energy_j": f.energy_j, "power_w": power, "loss": f.loss, "segments": float(f.segments)}
+    return [value[k] > limit for k, limit in _limits(problem).items()]
+
+
+def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:
+    """A value of the objective that no plan within the limits can beat; 0 for the energy-delay product, which is no sum.
+
+    Args:
+        problem: with its limits.
+        c: the costs.
+        prices: where to look for the best bound; any prices give a valid one.
+    """
+    if problem.objective == "edp":
+        return 0.0
+    best = 0.0
+    for factor in NEAR:
+        at = Prices(*(factor * getattr(prices, k) for k in ("latency_s", "energy_j", "power_w", "loss", "segments")))
+        for weights in _weightings(c):
+            best = max(best, _bound_at(problem, c, at, weights))
+    return best * (1 - 1e-9)
+
+
+def _weightings(c: Costs) -> list[list[float]]:
+    """Weights of the queues' busy times, which sum to one: all alike, or all on one queue."""
+    n = c.queues
+    return [[1.0 / n] * n, *([float(q == r) for r in range(n)] for q in range(n))] if n > 1 else [[1.0]]
+
+
+def _bound_at(problem: Problem, c: Costs, prices: Prices, weights: Sequence[float]) -> float:
+    limits = _limits(problem)
+    if prices.power_w * limits.get("power_w", 0.0) > 1.0 + prices.latency_s and problem.objective != "energy":
+        return 0.0  # the price of power would make time worth negative: no bound
+    if prices.power_w and problem.objective == "energy":
+        return 0.0
+    seconds, joules = prices.coefficients(problem)
+    loss = c.loss or [0.0] * len(c.time)
+    d = copy(c)
+    d.energy = [joules * e + seconds * weights[q] * t + prices.loss * x for e, q, t, x in zip(c.energy, c.queue, c.time, loss, strict=True)]
+    d.launch_j = [joules * j + seconds * w * s + prices.segments for j, w, s in zip(c.launch_j, weights, c.launch, strict=True)]
+    d.sync_j = [[joules * j for j in row] for row in c.sync_j]
+    d.transfer_j = [[[joules * j for j in row] for row in m] for m in c.transfer_j]
+    spent = sum(getattr(prices, k) * limit for k, limit in limits.items() if k != "power_w")
+    return energy_bound(d) - spent
