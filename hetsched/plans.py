@@ -99,6 +99,8 @@ class Prediction(_Strict):
     peak_memory_bytes: int
     weight_bytes: int
     arena_bytes: int
+    loss: float | None = None
+    """Accuracy lost, in the unit of the sensitivities that were given; None: none were."""
 
 
 class Baseline(_Strict):
@@ -110,6 +112,17 @@ class Baseline(_Strict):
     segments: int | None
     reason: str = ""
     """Why it has no figure, if it has none."""
+
+
+class FrontPoint(_Strict):
+    """A plan that no other plan found beats in both latency and energy."""
+
+    latency_s: float
+    energy_j: float
+    segments: int
+    ops_by_queue: dict[str, int]
+    gap: float | None
+    """How much less energy a plan of at most this latency could need (of the first point: how much faster one could be); None: unknown."""
 
 
 class Plan(_Strict):
@@ -129,6 +142,8 @@ class Plan(_Strict):
     arena_bytes: int
     prediction: Prediction
     baselines: tuple[Baseline, ...] = ()
+    front: Annotated[tuple[FrontPoint, ...], Field(max_length=256)] = ()
+    """Latency against energy, fastest first; empty: not asked for."""
     notes: tuple[str, ...] = ()
 
 

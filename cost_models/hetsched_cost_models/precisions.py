@@ -19,7 +19,7 @@ from hetsched_cost_models.support import SupportTable
 #: Why a machine's kernels cannot run an op at a precision; None if they can.
 Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
-PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic", "w8a16", "w4a16")
+PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16")
 #: Those whose activations are 16-bit integers, which are for vendors' runtimes.
 WIDE = ("w8a16", "w4a16")
 _NO_RANGES = "its activation has no range, and only CPU kernels quantize one when it arrives"
@@ -130,6 +130,13 @@ def offer(
         supported: what this machine's CPU kernels refuse, and why; None: no kernel is known, a rule of thumb decides.
         others: delegate name -> what that delegate refuses on this machine's CPU; asked, in float, where no kernel can.
     """
+    if wanted == "mixed":
+        float_, integer = (offer(graph, op, place, p, quantized_model, supported, others) for p in ("float", "w8a8"))
+        return Offer(
+            tuple(dict.fromkeys((*float_.precisions, *integer.precisions))),
+            tuple(dict.fromkeys((*float_.refusals, *integer.refusals))),
+            float_.delegate or integer.delegate,
+        )
     dynamic, stored = wanted == "w8a8-dynamic", _stored(graph, op, wanted)
     integers = wanted == "w8a8" or (wanted != "float" and (is_dynamic(op) or (quantized_model and uses_integers(graph, op))))
     integers = integers or (dynamic and place.kind == "cpu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hetsched.costs import FOUR_BITS, SPIN_LIMIT_S, CostTable, Domain, FloatArra
 from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import Graph, IntArray
 from hetsched.socs import SoC
-from hetsched_cost_models import certainty, control_flow, delegated, hexagon, streaming
+from hetsched_cost_models import certainty, control_flow, delegated, energy, hexagon, streaming
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.features import Features, features_of
@@ -47,7 +47,7 @@ def build_table(
         graph: the operator graph, after the passes.
         soc: the SoC.
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
-            ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive) ``w8a16`` or ``w4a16`` (float models, on NPUs).
+            ``mixed`` (float or ``w8a8``, op by op), ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive), ``w8a16`` or ``w4a16`` (float models, on NPUs).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
@@ -189,7 +189,7 @@ def _price(
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
     held = ["f32" if places.queues[x.queue].kind == "cpu" else _held(x.precision) for x in found.options]
     domain = np.array([domain_of[x.queue, h] for x, h in zip(found.options, held, strict=True)], np.int32)
-    columns = {k: np.zeros(len(found.owner)) for k in ("compute_s", "overhead_s", "dram_bytes", "weight_bytes", "ahead_bytes", "free_s")}
+    columns = {k: np.zeros(len(found.owner)) for k in (f.name for f in fields(Cost))}
     pair_of = {pair: i for i, pair in enumerate(dict.fromkeys((x.queue, x.precision) for x in found.options))}
     pairs = np.array([pair_of[x.queue, x.precision] for x in found.options])[found.option]
     for (q, p), pair in pair_of.items():
@@ -200,11 +200,11 @@ def _price(
     _stream(columns, found.owner, found.queue)
     delegated.add(columns, foreign)
     bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[found.queue]
-    power = np.array([r.active_w for r in places.rates])[found.queue]
     seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
-    energy = seconds * power + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
+    effort = energy.efforts(places.rates, found.queue, columns.pop("work_s"), seconds)
+    joules = seconds * energy.watts(places.rates, found.queue, effort) + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
     macs = features.work.macs[found.owner]
-    return {**columns, "alt_queue": found.queue, "alt_domain": domain[found.option], "macs": macs, "energy_j": energy}
+    return {**columns, "alt_queue": found.queue, "alt_domain": domain[found.option], "macs": macs, "energy_j": joules, "effort": effort}
 
 
 def _cost(graph: Graph, features: Features, places: _Places, q: int, precision: str, soc: SoC, runtime: str) -> Cost:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import hetsched
 from hetsched.anchors import Anchor
@@ -25,8 +25,11 @@ from hetsched.plans import Deployment, Entry, Header, ModelRef, Plan, RangesRef,
 from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 
+if TYPE_CHECKING:
+    from hetsched.partition.limits import Limits
+
 Objective = Literal["latency", "energy", "edp", "period"]
-PRECISIONS = ("auto", "float", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8")
+PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8")
 Progress = Callable[[str], None]
 
 
@@ -96,9 +99,13 @@ class Planned:
         } | self._corrections()
 
     def _corrections(self) -> dict[str, Any]:
-        """Keys of the summary that only corrected plans have."""
+        """Keys of the summary that only plans with corrections, a front or sensitivities have."""
         anchors, measured = self.deployment.anchors, self.deployment.measured
         out: dict[str, Any] = {"anchored_to": [a.model_dump(mode="json") for a in anchors]} if anchors else {}
+        if self.plan.front:
+            out["front"] = [f.model_dump(mode="json") for f in self.plan.front]
+        if self.plan.prediction.loss is not None:
+            out["loss"] = self.plan.prediction.loss
         return out if measured is None else out | {"measured": {"source": measured.source, "ops": len({o.op for o in measured.ops})}}
 
 
@@ -146,6 +153,9 @@ def plan(
     anchors: Sequence[str | Path | Anchor] = (),
     public_anchors: bool = True,
     measured: str | Path | None = None,
+    limits: Limits | None = None,
+    sensitivities: str | Path | None = None,
+    pareto: int = 0,
 ) -> Planned:
     """Decide where each operator runs.
 
@@ -176,14 +186,20 @@ def plan(
         anchors: measured whole-model latencies that correct the prediction (``docs/measurements.md``).
         public_anchors: without ``anchors``, look a known network up in the shipped table of public ones.
         measured: a profile whose operators' times take the place of the model's.
+        limits: the most that the plan may have of latency, energy, power, accuracy loss and segments.
+        sensitivities: a file of what each op loses in integers, for ``mixed`` precision (``docs/solvers.md``).
+        pareto: also look for this many plans between the fastest and the thriftiest.
 
     Raises:
         InputError: bad model, SoC or option.
         InfeasibleError: no placement satisfies the constraints.
     """
     from hetsched.app.corrections import anchors_for, corrected, honest, read_measured
+    from hetsched.app.fronts import front_points
     from hetsched.app.language import asked_of, plan_language, rewritten
+    from hetsched.app.sensitivities import with_sensitivities
     from hetsched.partition import Problem, baselines, build_plan, solve
+    from hetsched.partition.limits import UNLIMITED
     from hetsched_cost_models import parameter_version
 
     if objective not in get_args(Objective):
@@ -202,7 +218,7 @@ def plan(
             "public_anchors": False,
             "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
             "memory_limit_bytes": memory_limit_bytes, "forced": forced, "forbidden": forbidden, "simulated": simulated,
-            "progress": progress,
+            "progress": progress, "limits": limits, "sensitivities": sensitivities, "pareto": pareto,
         }  # fmt: skip
         chip = find_soc(soc, overrides)
         return plan_language(Path(model), chip, asked, dims or {}, lambda g: plan(g, chip, **options), memory_limit_bytes)
@@ -218,13 +234,14 @@ def plan(
     plain = cost_table(graph, chip, precision, runtime)
     anchored = anchors_for(loaded, chip, plain, precision, runtime, anchors, public=public_anchors)
     timed = None if measured is None else read_measured(measured, graph, plain)
-    table = corrected(plain, anchored, timed)
+    table = with_sensitivities(corrected(plain, anchored, timed), graph, sensitivities, limits)
     problem = Problem(
         table=table,
         objective=objective,
         memory_limit_bytes=memory_limit_bytes,
         forced=op_names(graph, forced),
         forbidden=tuple(op_names(graph, forbidden).items()),
+        limits=limits or UNLIMITED,
         op_types=tuple(op.type for op in graph.ops),
     )
     say("solving")
@@ -237,6 +254,7 @@ def plan(
     evaluate = (lambda s: contended(s.order, s.alternative)) if simulated and objective == "latency" else None
     solution = solve(problem, solver, time_limit_s=time_limit_s, evaluate=evaluate)
     made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), plain, table, anchored)
+    made = made.model_copy(update={"front": front_points(problem, pareto, solver, time_limit_s)})
     without_ranges = (WITHOUT_RANGES,) if precision == STATIC and is_float_model(graph) else ()
     notes = (*made.notes, *without_ranges, *what_if_notes(chip, set(table.alt_precision)), *filter(None, (power_basis(chip),)))
     made = made.model_copy(update={"notes": _model_first(notes, chip)})

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hetsched.cli import measurement_commands
+from hetsched.cli.limit_options import MaxEnergy, MaxLatency, MaxLoss, MaxPower, MaxSegments, Pareto, Sensitivities
 from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
 
 app = typer.Typer(
@@ -32,7 +33,8 @@ WhatIf = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        help="auto: float models in float, quantized ones in their own integers. float: everything. w8a8: 8-bit integers; a float"
+        help="auto: float models in float, quantized ones in their own integers. float: everything. mixed: float or"
+        " w8a8, op by op (see --max-loss). w8a8: 8-bit integers; a float"
         " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
         " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit matrix products. w4a8: not yet."
     ),
@@ -88,6 +90,13 @@ def plan(
     generate: Annotated[int | None, typer.Option(metavar="N", help="... and the N tokens of its answer.")] = None,
     kv: Annotated[str | None, typer.Option(metavar="K/V", help="Key-value caches: fp16 | int8 | fp8, values also int4[:GROUP].")] = None,
     experts: Annotated[str | None, typer.Option(metavar="FILE", help="How often experts are used: uniform, or a file.")] = None,
+    max_latency: MaxLatency = None,
+    max_energy: MaxEnergy = None,
+    max_power: MaxPower = None,
+    max_loss: MaxLoss = None,
+    max_segments: MaxSegments = None,
+    sensitivities: Sensitivities = None,
+    pareto: Pareto = 0,
     what_if: WhatIf = [],  # noqa: B006
     anchor: Anchors = [],  # noqa: B006
     no_anchor: NoAnchor = False,
@@ -102,7 +111,8 @@ def plan(
         models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
         ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
         forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
-        anchors=anchor, public_anchors=not no_anchor, measured=measured,
+        anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
+        limits=planning.limits(max_latency, max_energy, max_power, max_loss, max_segments),
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from hetsched.errors import OptionError
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_UNITS_J = {"j": 1.0, "mj": 1e-3, "uj": 1e-6, "µj": 1e-6}
+_UNITS_W = {"w": 1.0, "mw": 1e-3}
 _UNITS_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
 _LARGEST = 1e15
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
 def seconds(text: str | None, option: str) -> float | None:
@@ -21,6 +23,16 @@ def seconds(text: str | None, option: str) -> float | None:
 def nbytes(text: str | None, option: str) -> int | None:
     """A size such as ``300MB``, ``2GiB`` or plain bytes."""
     return None if text is None else int(_quantity(text, option, _UNITS_BYTES, "300MB or 2GiB"))
+
+
+def joules(text: str | None, option: str) -> float | None:
+    """An energy such as ``5mJ``, ``0.2J`` or ``800uJ``."""
+    return None if text is None else _quantity(text, option, _UNITS_J, "5mJ or 0.2J")
+
+
+def watts(text: str | None, option: str) -> float | None:
+    """A power such as ``4W`` or ``800mW``."""
+    return None if text is None else _quantity(text, option, _UNITS_W, "4W or 800mW")
 
 
 def _quantity(text: str, option: str, units: dict[str, float], example: str) -> float:

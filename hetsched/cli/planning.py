@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hetsched.app.planning import Planned
 from hetsched.app.planning import plan as plan_one
@@ -12,6 +13,9 @@ from hetsched.cli import options
 from hetsched.cli.progress import progress
 from hetsched.errors import OptionError
 from hetsched.files import check_destination
+
+if TYPE_CHECKING:
+    from hetsched.partition.limits import Limits
 
 
 def plan_all(
@@ -38,6 +42,9 @@ def plan_all(
     anchors: Sequence[str] = (),
     public_anchors: bool = True,
     measured: Path | None = None,
+    limits: Limits | None = None,
+    sensitivities: Path | None = None,
+    pareto: int = 0,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
@@ -45,7 +52,7 @@ def plan_all(
     targets = destinations(models, output)
     for target in targets:
         if target is not None:
-            check_destination(target, (*models, soc, ranges, experts, measured, *anchors, solver.partition(":")[2]))
+            check_destination(target, (*models, soc, ranges, experts, measured, sensitivities, *anchors, solver.partition(":")[2]))
     results = []
     for model, target in zip(models, targets, strict=True):
         with progress(model.name, quiet) as bar:
@@ -54,12 +61,27 @@ def plan_all(
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
                 overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,
+                limits=limits, sensitivities=sensitivities, pareto=pareto,
             )  # fmt: skip
         if target is not None:
             planned.save(target)
             planned = replace(planned, path=target)
         results.append(planned)
     return results
+
+
+def limits(latency: str | None, energy: str | None, power: str | None, loss: float | None, segments: int | None) -> Limits:
+    """The limits of ``--max-latency``, ``--max-energy``, ``--max-power``, ``--max-loss`` and ``--max-segments``.
+
+    Raises:
+        OptionError: one is no quantity, or out of range.
+    """
+    from hetsched.partition.limits import Limits
+
+    return Limits(
+        options.seconds(latency, "--max-latency"), options.joules(energy, "--max-energy"), options.watts(power, "--max-power"), loss,
+        segments,
+    )  # fmt: skip
 
 
 def show_plan(planned: Planned) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hetsched.passes import PassReport
     from hetsched.plans import Plan
 
+Rows = Sequence[Sequence[str]]
 console = Console(highlight=False, soft_wrap=False)
 
 
@@ -58,14 +60,83 @@ def megabytes(value: float) -> str:
     return f"{value / 1e6:.3g} MB"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = (), whole: int = -1) -> None:
-    """Print a table; cells are shown literally (names from a file are not markup). Column ``whole`` is never broken."""
+def table(title: str, columns: Sequence[str], rows: Rows, numeric: Sequence[int] = (), whole: int = -1, spare: Sequence[int] = ()) -> None:
+    """Print a table; cells are shown literally (names from a file are not markup).
+
+    Args:
+        title: above it; empty: none.
+        columns: their heads.
+        rows: their cells.
+        numeric: columns that are aligned at the right.
+        whole: the column that is never broken.
+        spare: columns that are left out, in this order, while the terminal is too narrow for all.
+    """
+    shown = _fitting(_widths(columns, rows), spare)
     out = Table(title=escape(printable(title)), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for i, column in enumerate(columns):
-        out.add_column(column, justify="right" if i in numeric else "left", overflow="fold", no_wrap=i == whole)
+    for i in shown:
+        out.add_column(columns[i], justify="right" if i in numeric else "left", overflow="fold", no_wrap=i == whole)
     for row in rows:
-        out.add_row(*(escape(printable(c)) for c in row))
+        out.add_row(*(escape(printable(row[i])) for i in shown))
     console.print(out)
+    _say_left_out(columns, shown)
+
+
+def _widths(heads: Sequence[str], rows: Rows) -> list[int]:
+    """Width of each column; a head may have several lines."""
+    return [max(cell_len(printable(t)) for t in (*head.split("\n"), *(row[i] for row in rows))) for i, head in enumerate(heads)]
+
+
+def _fitting(widths: Sequence[int], spare: Sequence[int]) -> list[int]:
+    """Indices of the columns that are shown: all without those of ``spare`` that have to go."""
+    shown = list(range(len(widths)))
+    for i in spare:
+        if sum(widths[j] + 2 for j in shown) - 2 <= console.width:
+            break
+        shown.remove(i)
+    return shown
+
+
+def _say_left_out(columns: Sequence[str], shown: Sequence[int]) -> None:
+    left_out = [c for i, c in enumerate(columns) if i not in shown]
+    if left_out:
+        line(f"(no room here for {', '.join(left_out)}: widen the terminal, or see --json)")
+
+
+def grouped(title: str, columns: Sequence[str], groups: Mapping[str, Rows], numeric: Sequence[int] = (), spare: Sequence[int] = ()) -> None:
+    """Print a table whose rows stand under headings, which take a line of their own; ``numeric`` and ``spare`` as of :func:`table`.
+
+    Only a last column of text may be broken, and a head at a hyphen if it is wider than what is under it.
+    """
+    rows = [[f"  {row[0]}", *row[1:]] for group in groups.values() for row in group]
+    heads = [_broken(c, w) for c, w in zip([f"  {columns[0]}", *columns[1:]], _widths([""] * len(columns), rows), strict=True)]
+    widths = _widths(heads, rows)
+    shown = _fitting(widths, spare)
+    if title:
+        console.print(escape(printable(title)), style="italic")
+
+    def show(cells: Rows, style: str = "") -> None:
+        out = Table(box=None, pad_edge=False, show_header=False, style=style)
+        for i in shown:
+            free = i == shown[-1] and i not in numeric
+            out.add_column(justify="right" if i in numeric else "left", width=None if free else widths[i], overflow="fold")
+        for row in cells:
+            out.add_row(*(escape(row[i]) for i in shown))
+        console.print(out)
+
+    show([heads], "bold")
+    for heading, group in groups.items():
+        console.print(escape(printable(heading)))
+        show([[f"  {printable(row[0])}", *(printable(c) for c in row[1:])] for row in group])
+    _say_left_out(columns, shown)
+
+
+def _broken(head: str, width: int) -> str:
+    """A head in two lines where that makes it narrower and something narrower stands under it."""
+    cuts = [i + 1 for i, c in enumerate(head) if c == "-"]
+    if not cuts or len(head) <= width:
+        return head
+    cut = min(cuts, key=lambda i: max(i, len(head) - i))
+    return f"{head[:cut]}\n{head[cut:]}"
 
 
 def rows(title: str, items: Sequence[Mapping[str, Any]]) -> None:
@@ -85,17 +156,30 @@ def plan(planned: Planned) -> None:
     contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
     line(f"  {joules(pred.energy_j)}, peak {megabytes(pred.peak_memory_bytes)}{contended}")
     line(f"  {p.solver}: {proof(p)}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
+    if pred.loss is not None:
+        line(f"  accuracy lost: {pred.loss:.4g}, by the sensitivities given")
     baselines = [
         [b.solver, seconds(b.latency_s), joules(b.energy_j), "-" if b.segments is None else str(b.segments), b.reason] for b in p.baselines
     ]
     baselines.append(["this plan", seconds(pred.latency_s), joules(pred.energy_j), str(len(p.segments)), ""])
     table("", ["", "latency", "energy", "segments", ""], baselines, numeric=(1, 2, 3))
+    if p.front:
+        front(p)
     counts = planned.summary()["ops_by_processor"]
     line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in counts.items()))
     for note in p.notes:
         line(f"note: {note}")
     if planned.path is not None:
         line(f"plan: {planned.path}")
+
+
+def front(plan: Plan) -> None:
+    """Plans that trade latency for energy, fastest first."""
+    found = [
+        [seconds(f.latency_s), joules(f.energy_j), str(f.segments), ", ".join(f"{n} on {q}" for q, n in f.ops_by_queue.items())]
+        for f in plan.front
+    ]
+    table("latency against energy", ["latency", "energy", "segments", "ops"], found, numeric=(0, 1, 2))
 
 
 def passes(reports: Sequence[PassReport]) -> None:

@@ -167,4 +167,4 @@ def _bound_at(problem: Problem, c: Costs, prices: Prices, weights: Sequence[floa
     d.sync_j = [[joules * j for j in row] for row in c.sync_j]
     d.transfer_j = [[[joules * j for j in row] for row in m] for m in c.transfer_j]
     spent = sum(getattr(prices, k) * limit for k, limit in limits.items() if k != "power_w")
-    return energy_bound(d) - spent
+    return float(energy_bound(d) - spent)

@@ -59,3 +59,6 @@ class Limits:
 def _unit(name: str) -> str:
     unit = {"latency_s": "s", "energy_j": "J", "power_w": "W"}.get(name)
     return f" {unit}" if unit else ""
+
+
+UNLIMITED = Limits()

@@ -9,7 +9,7 @@ from hetsched.errors import PlanError
 from hetsched.graph import Graph
 from hetsched.partition.causes import causes_of
 from hetsched.partition.fences import fences_of
-from hetsched.partition.limits import Limits
+from hetsched.partition.limits import UNLIMITED
 from hetsched.partition.memory_limit import stored, within_limit
 from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.timing import Costs, figures
@@ -42,16 +42,17 @@ def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Se
     if tuple(op.name for op in graph.ops) != table.op_names:
         raise PlanError(f"the cost table of {table.model!r} was made for another graph than {graph.name!r}")
     made = within_limit(graph, problem, stored(graph, problem, solution))
-    solution, timed, peak = made.solution, made.timed, made.nbytes
+    solution, timed, arena, peak = made.solution, made.timed, made.layout, made.nbytes
     low, high = table.interval
     prediction = Prediction(
         latency_s=timed.latency_s, latency_interval_s=(timed.latency_s * low, timed.latency_s * high), serial_s=timed.serial_s,
         energy_j=timed.energy_j, peak_memory_bytes=peak, weight_bytes=made.weights, arena_bytes=made.arena,
+        loss=float(table.loss[list(solution.alternative)].sum()) if len(table.loss) else None,
     )  # fmt: skip
     return Plan(
         solver=solution.solver, objective=problem.objective, status=solution.status, bound_s=solution.bound, gap=solution.gap,
         order=tuple(table.op_names[i] for i in solution.order), placements=_placements(graph, problem, solution),
-        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=made.buffers, arena_bytes=made.arena,
+        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=arena.buffers, arena_bytes=arena.nbytes,
         prediction=prediction, baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
     )  # fmt: skip
 
@@ -66,7 +67,7 @@ def _baseline(problem: Problem, name: str) -> Baseline:
     from hetsched.errors import HetschedError
     from hetsched.partition.solving import solver_named
 
-    free = replace(problem, forced={}, forbidden=(), limits=Limits())
+    free = replace(problem, forced={}, forbidden=(), limits=UNLIMITED)
     try:
         answer = solver_named(name).solve(free, Budget())
     except HetschedError as e:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
-from hetsched.partition.limits import Limits
+from hetsched.partition.limits import UNLIMITED, Limits
 from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
 
@@ -40,7 +40,7 @@ class Problem:
     memory_limit_bytes: int | None = None
     forced: Mapping[str, str] = field(default_factory=dict)
     forbidden: tuple[tuple[str, str], ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = UNLIMITED
     affinity: Mapping[str, tuple[str, ...]] | None = None
     op_types: tuple[str, ...] = ()
 

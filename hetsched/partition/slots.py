@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hetsched.partition.limits import Limits
+from hetsched.partition.limits import UNLIMITED, Limits
 from hetsched.partition.problem import Budget
 from hetsched.partition.timing import Costs
 
@@ -48,7 +48,7 @@ class SlotModel:
     """CP-SAT model of a problem with a given number of slots."""
 
     def __init__(
-        self, c: Costs, objective: str, slots: int, incumbent: float, part: Neighbourhood | None = None, limits: Limits = Limits()
+        self, c: Costs, objective: str, slots: int, incumbent: float, part: Neighbourhood | None = None, limits: Limits = UNLIMITED
     ) -> None:
         """Build the model.
 

@@ -137,7 +137,8 @@ def _status(best: Solution, bound: float, budget: Budget) -> Any:
 def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.bool_]]:
     """The kept alternatives, once per maximal choice of queues that share no cores, without dominated ones.
 
-    An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy and loses no more accuracy.
+    An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy and
+    loses no more accuracy.
     """
     from itertools import combinations
 

@@ -17,6 +17,7 @@ from hetsched.passes import PassReport
 from hetsched.plans import Entry, Plan
 from hetsched.reports import graph_view, memory, provenance, summary, timeline, why
 from hetsched.reports.checks import check_view
+from hetsched.reports.front import FrontView, front_view
 from hetsched.reports.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
 from hetsched.reports.lifetimes import lifetimes
 from hetsched.reports.palette import colours, queues_of
@@ -60,6 +61,7 @@ class PlanView:
     tiles: Sequence[summary.Tile]
     shares: Sequence[summary.Share]
     bars: Sequence[summary.Bar]
+    front: FrontView | None
     operators: Markup | None
     operators_why_not: str
     segments: Markup
@@ -144,6 +146,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         tiles=[*summary.tiles(item, entry)],
         shares=summary.shares(plan, item, palette),
         bars=summary.bars(plan, palette),
+        front=front_view(plan),
         operators=operators,
         operators_why_not=_why_not(item, operators),
         segments=segments,
