@@ -10,6 +10,7 @@ import typer
 from hetsched.cli import measurement_commands
 from hetsched.cli.limit_options import MaxEnergy, MaxLatency, MaxLoss, MaxPower, MaxSegments, Pareto, Sensitivities
 from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
+from hetsched.cli.rate_options import Deadline, Priority, Rate
 
 app = typer.Typer(
     name="hetsched",
@@ -97,6 +98,9 @@ def plan(
     max_segments: MaxSegments = None,
     sensitivities: Sensitivities = None,
     pareto: Pareto = 0,
+    rate: Rate = [],  # noqa: B006
+    deadline: Deadline = [],  # noqa: B006
+    priority: Priority = [],  # noqa: B006
     what_if: WhatIf = [],  # noqa: B006
     anchor: Anchors = [],  # noqa: B006
     no_anchor: NoAnchor = False,
@@ -107,12 +111,23 @@ def plan(
     """Decide where each operator of a model runs on a SoC."""
     from hetsched.cli import planning, show
 
+    limits = planning.limits(max_latency, max_energy, max_power, max_loss, max_segments)
+    if rate or deadline or priority:
+        from hetsched.cli import together
+
+        found = together.plan_shared(
+            models, output, as_json, rate, deadline, priority, dim, time_limit, what_if, soc="host" if soc is None else soc,
+            objective=objective, precision=precision, runtime=runtime, solver=solver, memory_limit=memory_limit, force=force, forbid=forbid,
+            prompt=prompt, limits=limits, sensitivities=sensitivities, public_anchors=not no_anchor,
+        )  # fmt: skip
+        show.json(found.summary()) if as_json else together.show_shared(found)
+        return
     results = planning.plan_all(
         models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
         ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
         forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
         anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
-        limits=planning.limits(max_latency, max_energy, max_power, max_loss, max_segments),
+        limits=limits,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
@@ -243,13 +258,13 @@ def calibrate(
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier measurements; otherwise the faster of both counts.")] = False,
 ) -> None:
     """Measure this machine again: bandwidth, peak rates, kernel rates, latencies."""
-    from hetsched.cli import machine, show
+    from hetsched.cli import machine, show, show_machine
 
     measured = machine.calibrate(quiet=as_json, fresh=fresh)
     if as_json:
         show.json(measured)
     else:
-        show.measurement(measured)
+        show_machine.measurement(measured)
 
 
 @app.command("calibrate-ranges")

@@ -1,0 +1,197 @@
+"""Several models at once: streams of inferences that share the queues, by priority, and the memory bus.
+
+Every stream submits an inference per period. A queue runs the commands of one stream in their order; among the streams whose next
+command is ready it takes the one of the highest priority, then the one that arrived first. Nothing is interrupted: a segment
+runs to its end, as command buffers and delegates do. What arrives while the stream's last inference is still on its way is
+dropped, as a camera drops a frame.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from simpy import Environment
+from simpy.events import Event
+
+from hetsched.errors import OptionError
+from hetsched.trace import Instant, Span, Trace
+from hetsched_simulations.bandwidth import Bus
+from hetsched_simulations.fences import Fence
+from hetsched_simulations.machine import Host, Machine
+from hetsched_simulations.workload import Command
+
+TRACED = 16
+"""Inferences of each stream whose spans are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A model that arrives every ``period_s`` and should be done ``deadline_s`` later; a smaller ``priority`` goes first."""
+
+    name: str
+    commands: tuple[Command, ...]
+    period_s: float
+    deadline_s: float
+    priority: int = 0
+
+
+@dataclass(slots=True)
+class StreamOutcome:
+    """Latencies of the inferences that finished (arrival to end, in seconds), those over the deadline, those dropped."""
+
+    latencies_s: list[float] = field(default_factory=list)
+    late: int = 0
+    dropped: int = 0
+
+    @property
+    def arrived(self) -> int:
+        """All that arrived and were finished or dropped."""
+        return len(self.latencies_s) + self.dropped
+
+    @property
+    def missed(self) -> float:
+        """Share of arrivals that were late or dropped."""
+        return (self.late + self.dropped) / max(1, self.arrived)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a shared run gave: an outcome a stream, the share of the time that each queue worked, and the trace."""
+
+    streams: tuple[StreamOutcome, ...]
+    utilisation: tuple[float, ...]
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    stream: int
+    arrived_s: float
+    iteration: int
+    command: Command
+    ready: Fence
+    done: Fence
+
+
+def run_streams(bus: Bus, queues: Sequence[str], streams: Sequence[Stream], duration_s: float, *, model: str = "", soc: str = "") -> Shared:
+    """Run all streams from a common start for a while; every one arrives at time 0 and once a period.
+
+    Args:
+        bus: the memory system.
+        queues: names of the queues that the commands refer to.
+        streams: what arrives.
+        duration_s: arrivals stop then; what is on its way is finished.
+        model: for the trace.
+        soc: for the trace.
+
+    Raises:
+        OptionError: a period, a deadline or the duration is not positive.
+    """
+    if duration_s <= 0 or any(s.period_s <= 0 or s.deadline_s <= 0 for s in streams):
+        raise OptionError("periods, deadlines and the duration of a shared run must be positive")
+    env = Environment()
+    busy = [0.0] * len(queues)
+
+    def observe(a: float, b: float) -> None:
+        for q, on in enumerate(machine.busy):
+            busy[q] += on * (b - a)
+
+    machine = Machine(env, bus, [1.0] * len(queues), observe, Host())
+    trace = Trace("simulated", model, soc, tuple(queues))
+    shared = _SharedQueues(env, machine, streams, trace)
+    outcomes = tuple(StreamOutcome() for _ in streams)
+    arrivals = [env.process(_arrivals(env, shared, k, s, outcomes[k], duration_s)) for k, s in enumerate(streams)]
+    env.run(until=env.all_of(arrivals))
+    machine.settle()
+    trace.spans.sort(key=lambda s: (s.start_s, s.end_s))
+    return Shared(outcomes, tuple(b / max(float(env.now), duration_s) for b in busy), trace)
+
+
+def _arrivals(
+    env: Environment, shared: _SharedQueues, index: int, stream: Stream, outcome: StreamOutcome, duration_s: float
+) -> Generator[Event, Any, None]:
+    """Submit an inference a period; the process ends when the last one has."""
+    running: Fence | None = None
+    count = 0
+    while count * stream.period_s < duration_s * (1 - 1e-9):
+        due = count * stream.period_s
+        if due > float(env.now):
+            yield env.timeout(due - float(env.now))
+        if running is not None and not running.signalled:
+            outcome.dropped += 1
+        else:
+            running = shared.submit(index, count)
+            env.process(_watch(env, shared, stream, running, outcome, count))
+        count += 1
+    if running is not None:
+        yield running.wait()
+
+
+def _watch(
+    env: Environment, shared: _SharedQueues, stream: Stream, done: Fence, outcome: StreamOutcome, iteration: int
+) -> Generator[Event, Any, None]:
+    began = float(env.now)
+    yield done.wait()
+    took = float(env.now) - began
+    outcome.latencies_s.append(took)
+    if took > stream.deadline_s * (1 + 1e-9):
+        outcome.late += 1
+        shared.trace.instants.append(Instant("deadline", f"{stream.name} missed", float(env.now), f"inference {iteration}"))
+
+
+class _SharedQueues:
+    """One command list a queue and stream; a queue takes the ready head of the highest priority."""
+
+    def __init__(self, env: Environment, machine: Machine, streams: Sequence[Stream], trace: Trace) -> None:
+        self.env, self.machine, self.streams, self.trace = env, machine, streams, trace
+        used = sorted({c.queue for s in streams for c in s.commands})
+        self.lists = {q: [deque[_Waiting]() for _ in streams] for q in used}
+        self.woken = {q: env.event() for q in used}
+        for q in used:
+            env.process(self._serve(q))
+
+    def submit(self, stream: int, iteration: int) -> Fence:
+        """Submit one inference; the fence that signals when the host has seen its results."""
+        done: list[Fence] = []
+        commands = self.streams[stream].commands
+        now = float(self.env.now)
+        for c in commands:
+            ready = Fence.merge(self.env, [done[p].after(sync) for p, sync in c.waits])
+            done.append(Fence(self.env, c.name))
+            self.lists[c.queue][stream].append(_Waiting(stream, now, iteration, c, ready, done[-1]))
+            self._wake_when(ready, c.queue)
+        seen = [f if c.output_sync_s is None else f.after(c.output_sync_s) for f, c in zip(done, commands, strict=True)]
+        return Fence.merge(self.env, seen)
+
+    def _wake_when(self, fence: Fence, queue: int) -> None:
+        event = fence.wait()
+        if event.processed:
+            self._wake(queue)
+        else:
+            event.callbacks.append(lambda _: self._wake(queue))
+
+    def _wake(self, queue: int) -> None:
+        if not self.woken[queue].triggered:
+            self.woken[queue].succeed()
+
+    def _serve(self, queue: int) -> Generator[Event, Any, None]:
+        while True:
+            heads = [row[0] for row in self.lists[queue] if row and row[0].ready.signalled]
+            if not heads:
+                self.woken[queue] = self.env.event()
+                yield self.woken[queue]
+                continue
+            w = min(heads, key=lambda w: (self.streams[w.stream].priority, w.arrived_s, w.stream))
+            self.lists[queue][w.stream].popleft()
+            began = float(self.env.now)
+            for work in w.command.work:
+                yield self.machine.run(queue, work)
+            if w.iteration < TRACED:
+                name = f"{self.streams[w.stream].name}: {w.command.name}"
+                end = float(self.env.now)
+                span = Span(self.trace.queues[queue], "segment", name, began, end, w.command.index, w.iteration, w.command.seconds)
+                self.trace.spans.append(span)
+            w.done.signal()

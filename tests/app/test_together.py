@@ -1,0 +1,78 @@
+"""Several models on one SoC by the verb: deadlines, comparison with plans of their own, files, bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hetsched
+from hetsched.app.coscheduling import plan_together
+from hetsched.app.sessions import read_plan
+from hetsched.errors import OptionError
+
+PHONE = "dimensity-9300"
+DIMS = {"width": 16}
+
+
+@pytest.fixture
+def two(two_branch: Path, tmp_path: Path) -> list[Path]:
+    other = tmp_path / "other.onnx"
+    other.write_bytes(two_branch.read_bytes())
+    return [two_branch, other]
+
+
+def test_models_together_miss_no_more_than_planned_alone(two: list[Path]) -> None:
+    own = hetsched.plan(two[0], PHONE, dims=DIMS, time_limit_s=0.5)
+    rate = 0.8 / own.plan.prediction.latency_s  # together they ask for 160 % of what one plan's critical queue can do
+    found = plan_together(two, PHONE, rates=[rate, rate], dims=DIMS, time_limit_s=0.5)
+    ours, theirs = found.shared.streams, found.alone.streams
+    assert sum(s.missed for s in ours) < sum(s.missed for s in theirs)
+    s = found.summary()
+    assert [m["rate"] for m in s["models"]] == [rate, rate]
+    assert s["models"][0]["priority"] == 0 and s["models"][1]["priority"] == 1
+    assert s["models"][0]["together"]["arrived"] == ours[0].arrived
+    assert any("beside other models" in n for p in found.planned for n in p.plan.notes)
+
+
+def test_an_easy_load_keeps_every_deadline_and_the_plans_as_they_are(two: list[Path]) -> None:
+    found = plan_together(two, PHONE, rates=[5, 1], deadlines_s=[0.1, 0.5], dims=DIMS, time_limit_s=0.5)
+    assert all(s.missed == 0 for s in found.shared.streams)
+
+
+def test_the_verb_writes_a_plan_each_and_the_trace(two: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    args = [*map(str, two), "--soc", PHONE, "--dim", "width=16", "--rate", "30", "--rate", "5", "--deadline", "33ms", "--deadline", "0.2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hetsched", "plan", *args, "--time-limit", "0.5s", "-o", str(out), "--json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert [m["deadline_ms"] for m in found["models"]] == [33.0, 200.0]
+    assert (out / "together.pftrace").stat().st_size > 0
+    assert read_plan(Path(found["models"][1]["plan_path"])).graph.name == "other"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"rates": [1.0]}, "1 --rate for 2 models"),
+        ({"rates": [1.0, -1.0]}, "--rate -1 is out of range"),
+        ({"rates": [1.0, 2.0], "deadlines_s": [0.1]}, "1 --deadline for 2 models"),
+        ({"rates": [1.0, 2.0], "deadlines_s": [0.1, 0.0]}, "--deadline must be more than 0"),
+        ({"rates": [1.0, 2.0], "priorities": [1, 2, 3]}, "3 --priority for 2 models"),
+        ({"rates": [1.0, 2.0], "prompt": 4, "generate": 4}, "leave --prompt out"),
+        ({"rates": [1.0, 2.0], "memory_limit_bytes": 4}, "without --memory-limit"),
+    ],
+)
+def test_demands_that_fit_no_models_are_refused(two: list[Path], more: dict, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        plan_together(two, PHONE, dims=DIMS, **more)
+
+
+def test_one_model_is_not_several(two_branch: Path) -> None:
+    with pytest.raises(OptionError, match=r"1 model\(s\) with --rate"):
+        plan_together([two_branch], PHONE, rates=[1.0], dims=DIMS)
