@@ -99,8 +99,19 @@ class Prediction(_Strict):
     peak_memory_bytes: int
     weight_bytes: int
     arena_bytes: int
+    arena_bound_bytes: int = 0
+    """No arena for this order and placement is smaller."""
+    pool_bytes: int = 0
+    """Of the arena: states (key-value caches) that stay between inferences."""
+    unshared_bytes: int = 0
+    """What the arena would take if no two tensors shared bytes; 0: not known."""
     loss: float | None = None
     """Accuracy lost, in the unit of the sensitivities that were given; None: none were."""
+
+    @property
+    def saved(self) -> float:
+        """Share of the bytes without sharing that the arena saves."""
+        return 1.0 - self.arena_bytes / self.unshared_bytes if self.unshared_bytes else 0.0
 
 
 class Baseline(_Strict):
@@ -189,6 +200,8 @@ class Entry(_Strict):
     level: Annotated[int, Field(ge=0, le=3)] = 0
     plan: Plan
     dims: dict[str, int] = {}
+    splits: Annotated[dict[str, Annotated[tuple[int, ...], Field(max_length=16)]], Field(max_length=100_000)] = {}
+    """Operators that two processors share: name -> output channels at which they are cut."""
 
 
 class LanguagePrediction(_Strict):
@@ -262,6 +275,7 @@ class Deployment(_Strict):
         """
         from pydantic import ValidationError
 
+        from hetsched import wrong_fields
         from hetsched.errors import PlanError
         from hetsched.plan_rules import check_plan
 
@@ -274,9 +288,7 @@ class Deployment(_Strict):
             for entry in found.entries:
                 check_plan(entry.plan)
         except ValidationError as e:
-            first = e.errors()[0]
-            where = ".".join(str(p) for p in first["loc"]) or "the top level"
-            raise PlanError(f"{path} is not a valid plan file: {first['msg']} at {where}; make it again with 'hetsched plan'") from e
+            raise PlanError(f"{path} is not a valid plan file: {wrong_fields.fault(e, cls)}; make it again with 'hetsched plan'") from e
         except PlanError as e:
             raise PlanError(f"{path} is not a valid plan file: {e}; make it again with 'hetsched plan'") from e
         return found

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import hetsched
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.runtime import Executable, compile, make_inputs
 from hetsched.trace import Trace
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from hetsched.app.importing import import_profile
     from hetsched.app.inputs import load, soc
     from hetsched.app.judging import accuracy
-    from hetsched.app.planning import Planned, plan
+    from hetsched.app.planned import Planned
+    from hetsched.app.planning import plan
     from hetsched.app.reporting import report
     from hetsched.app.running import run
     from hetsched.app.simulating import simulate
@@ -20,7 +21,7 @@ _HOMES = {
     "load": "inputs",
     "soc": "inputs",
     "plan": "planning",
-    "Planned": "planning",
+    "Planned": "planned",
     "simulate": "simulating",
     "run": "running",
     "report": "reporting",

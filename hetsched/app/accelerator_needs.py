@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.socs import Processor
 
 COMPILE_BASIS = "from the SoC files, of every accelerator that the plan uses: hetsched socs ID --figures has the sources"

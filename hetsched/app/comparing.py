@@ -10,8 +10,9 @@ from typing import Any, Literal
 from hetsched.app.accelerator_needs import Fallback, addressed, fallbacks_of, first_compile_s, held
 from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planning import Planned, plan
-from hetsched.errors import InfeasibleError, OptionError, UnsupportedModelError
+from hetsched.app.planned import Planned
+from hetsched.app.planning import plan
+from hetsched.errors import InfeasibleError, OptionError, UnknownRuntimeError, UnsupportedModelError
 from hetsched.graph import Graph
 from hetsched.soc_quantities import TIERS
 from hetsched.soc_words import power_basis
@@ -232,12 +233,8 @@ def _cell(
 ) -> Cell:
     try:
         planned = plan(graph, chip, **options)
-    except (UnsupportedModelError, InfeasibleError) as e:
+    except (UnsupportedModelError, InfeasibleError, UnknownRuntimeError) as e:
         return Cell(name, chip.id, "refused", str(e))
-    except OptionError as e:
-        if f"{chip.id} does not know the runtime" in str(e):
-            return Cell(name, chip.id, "refused", str(e))
-        raise
     cell = _planned_cell(name, planned)
     if target_s is None or cell.latency_s is None or cell.latency_s > target_s:
         return cell

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.comparing import dims_of
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planning import Planned, op_names, plan
+from hetsched.app.planned import Planned, op_names
+from hetsched.app.planning import plan
 from hetsched.errors import OptionError
 from hetsched.socs import SoC
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetsched.app.language import PlannedLanguage
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planning import Planned, plan
+from hetsched.app.planned import Planned
+from hetsched.app.planning import plan
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Graph
 from hetsched.measured import Measured
@@ -117,13 +118,12 @@ def import_profile(
     from hetsched.profiles.timings import trace_of
 
     file = Path(path)
-    profile = read(file)
     chip = None if soc is None else find_soc(soc)
     if queue is not None:
         known = ("cpu", "gpu", "npu") if chip is None else tuple(dict.fromkeys((*chip.queues, *(p.kind for p in chip.processors))))
         if queue not in known:
             raise OptionError(f"--queue {queue!r} is no queue{'' if chip is None else f' of {chip.id}'}: use one of {', '.join(known)}")
-        profile = replace(profile, timings=tuple(replace(t, queue=queue) for t in profile.timings))
+    profile = read(file, queue)
     chip_id = "" if chip is None else chip.id
     if model is None:
         return Imported(profile, trace_of(profile, soc=chip_id), source=file.name)

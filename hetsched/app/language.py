@@ -17,11 +17,12 @@ import numpy as np
 
 from hetsched.app.experts import read_profile
 from hetsched.app.inputs import cost_table, load, targeted
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
+from hetsched.app.splitting import split
 from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import Graph, Role
 from hetsched.passes import PassReport
-from hetsched.plans import Deployment, Entry, Language, LanguagePrediction
+from hetsched.plans import Deployment, Language, LanguagePrediction
 from hetsched.segments import schedule
 from hetsched.socs import SoC
 from hetsched.states import cache_bytes, kv_bytes_per_token
@@ -153,8 +154,8 @@ def plan_language(
     deployment = decode.deployment.model_copy(
         update={
             "entries": (
-                Entry(phase="prefill", plan=prefill.plan, dims=dict(prefill.graph.dims)),
-                Entry(phase="decode", plan=decode.plan, dims=dict(decode.graph.dims)),
+                prefill.deployment.entries[0].model_copy(update={"phase": "prefill", "dims": dict(prefill.graph.dims)}),
+                decode.deployment.entries[0].model_copy(update={"phase": "decode", "dims": dict(decode.graph.dims)}),
             ),
             "language": asked, "model": decode.deployment.model.model_copy(update={"dims": dict(dims)}),
         }
@@ -211,6 +212,7 @@ def step(planned: PlannedLanguage, past: int) -> Planned:
     if past == last or source is None:
         return planned.decode
     graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, 1, past)
+    graph = split(graph, planned.deployment.entries[planned.entry].splits)
     table = cost_table(graph, planned.soc, planned.deployment.precision, planned.deployment.runtime)
     return replace(planned.decode, graph=graph, table=table)
 
@@ -226,12 +228,12 @@ def predicted(planned: PlannedLanguage) -> LanguagePrediction:
     steps = np.arange(asked.prompt, asked.prompt + asked.generate)
     step_s, step_j = (float(np.interp(steps, contexts, v).mean()) for v in zip(*((t.latency_s, t.energy_j) for t in timed), strict=True))
     low, high = planned.table.interval
+    first = phases["prefill"].plan.prediction
     batch = planned.deployment.model.dims.get("batch", 1)
-    ttft = phases["prefill"].plan.prediction.latency_s
-    prefill, decode = batch * asked.prompt / ttft, batch / step_s
+    ttft, (soon, late) = first.latency_s, first.latency_interval_s
+    prompt, decode = batch * asked.prompt, batch / step_s
     return LanguagePrediction(
-        ttft_s=ttft, ttft_interval_s=(ttft * low, ttft * high),
-        prefill_rate=prefill, prefill_rate_interval=(prefill / high, prefill / low),
+        ttft_s=ttft, ttft_interval_s=(soon, late), prefill_rate=prompt / ttft, prefill_rate_interval=(prompt / late, prompt / soon),
         decode_rate=decode, decode_rate_interval=(decode / high, decode / low),
         energy_per_token_j=step_j / batch, kv_bytes_per_token=kv_bytes_per_token(planned.graph),
         kv_cache_bytes=cache_bytes(planned.graph), peak_memory_bytes=_peak_bytes(list(phases.values())),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetsched.app.language import PlannedLanguage, contexts_of, step
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.soc_words import power_basis
 from hetsched.trace import Counter, Trace
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
 from hetsched.app.simulating import Simulated

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.app.language import PlannedLanguage
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.sessions import open_session
 from hetsched.app.static_ranges import STATIC, is_float_model
 from hetsched.errors import OptionError
@@ -175,7 +175,7 @@ def run(
         executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
-    if delegate is None and planned.soc.id == "host":
+    if delegate is None and planned.soc.is_host:
         notes.extend(_faster(planned.plan.prediction.latency_s, min(result.latencies_s)))
     return Ran(planned, result, report, described, delegate or "as planned", tuple(notes))
 
@@ -216,7 +216,7 @@ def _beyond(calibrated: Mapping[str, tuple[float, float]], feeds: Mapping[str, n
 
 def _refuse_without_ranges(planned: Planned) -> None:
     """Static integers need to know what they stand for."""
-    if planned.soc.id == "host" and planned.deployment.precision == STATIC and is_float_model(planned.graph):
+    if planned.soc.is_host and planned.deployment.precision == STATIC and is_float_model(planned.graph):
         name = planned.graph.name if planned.graph.source is None else planned.graph.source.name
         raise OptionError(
             f"{name} is a float model without ranges, so it cannot run in {STATIC}: make them with 'hetsched calibrate-ranges {name}"

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import hetsched
+from hetsched import wrong_fields
 from hetsched.app.corrections import corrected
 from hetsched.app.inputs import cost_table, load, targeted
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.language import joined, rewritten
-from hetsched.app.planning import Planned, plan
+from hetsched.app.planned import Planned
+from hetsched.app.planning import plan
+from hetsched.app.splitting import split
 from hetsched.app.static_ranges import ranges_of_plan
 from hetsched.errors import ModelError, OptionError, PlanError
 from hetsched.graph import Graph
@@ -74,7 +77,7 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     graph = targeted(_model_of(deployment, entry.dims or deployment.model.dims, path, passes), chip, passes)
     graph, ranges = ranges_of_plan(graph, deployment, path, passes)
     try:
-        graph = rewritten(graph, deployment.language)
+        graph = split(rewritten(graph, deployment.language), entry.splits)
     except OptionError as e:
         raise PlanError(f"the plan {path} does not fit its model: {e}") from e
     check_graph(entry.plan, graph)
@@ -122,7 +125,7 @@ def _soc_of(deployment: Deployment, path: Path) -> SoC:
         try:
             chip = SoC.model_validate(ref.spec)
         except ValidationError as e:
-            raise PlanError(f"the SoC inside {path} is malformed: {e.errors()[0]['msg']}; make the plan again") from e
+            raise PlanError(f"the SoC inside {path} is malformed: {wrong_fields.fault(e, SoC, ref.spec)}; make the plan again") from e
     else:
         chip = find_soc(ref.id, ref.overrides)
     if soc_sha256(chip) != ref.sha256:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage, simulate_language
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.sessions import open_session
 from hetsched.errors import OptionError
 from hetsched.graph import Graph

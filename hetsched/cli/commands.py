@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli import measurement_commands
-from hetsched.cli.limit_options import MaxEnergy, MaxLatency, MaxLoss, MaxPower, MaxSegments, Pareto, Sensitivities
+from hetsched.cli import machine_commands, measurement_commands
+from hetsched.cli.limit_options import MaxEnergy, MaxLatency, MaxLoss, MaxPower, MaxSegments, Pareto, Sensitivities, Splits
 from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
 from hetsched.cli.rate_options import Deadline, Priority, Rate
+from hetsched.cli.shared_options import Dim, Json, Objective, Phase, Precision, Ranges, Runtime, Soc, Solver, TimeLimit, Trace, WhatIf
 
 app = typer.Typer(
     name="hetsched",
@@ -20,40 +21,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with 'hetsched plan MODEL --soc snapdragon-8-gen-3'; 'hetsched socs' lists the SoCs, 'hetsched VERB --help' the options.",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
-Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (see 'hetsched socs'), a YAML file, or 'host'.")]
-Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
-WhatIf = Annotated[
-    list[str],
-    typer.Option(
-        "--set", metavar="FIELD=VALUE", help="What-if hardware: npu.int8_tops=100, memory.bandwidth_gbps=120, any field. Repeatable."
-    ),
-]
-Precision = Annotated[
-    str,
-    typer.Option(
-        help="auto: float models in float, quantized ones in their own integers. float: everything. mixed: float or"
-        " w8a8, op by op (see --max-loss). w8a8: 8-bit integers; a float"
-        " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
-        " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit matrix products. w4a8: not yet."
-    ),
-]
-Ranges = Annotated[
-    Path | None, typer.Option("--ranges", metavar="FILE", help="Activation ranges for w8a8. Default: MODEL.ranges.json, if there is one.")
-]
-Runtime = Annotated[
-    str,
-    typer.Option(
-        help="Vendor runtime whose support and overheads are assumed: default | qnn | litert | ort | coreml | ncnn | mnn | llama.cpp ..."
-    ),
-]
-Solver = Annotated[str, typer.Option(help="auto | ilp | frontier-dp | heft | peft | cpop | rules[:FILE] | vendor | single:QUEUE")]
-Objective = Annotated[str, typer.Option(help="latency | energy | edp | period")]
-TimeLimit = Annotated[str, typer.Option("--time-limit", help="Budget of the solver.")]
-Phase = Annotated[str | None, typer.Option(help="Of a plan with a prompt: prefill | decode (default).")]
-Trace = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace: .pftrace (Perfetto) or .parquet.")]
 
 
 def _version(value: bool) -> None:
@@ -72,9 +41,12 @@ def root(
     """Read the options that every verb shares (``--debug`` is taken out by ``main``)."""
 
 
-@app.command()
+@app.command(short_help="Where each operator of a model runs on a SoC")
 def plan(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files.")],
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL", help="Files of any format, or Hugging Face folders."),
+    ],
     soc: Soc = "host",
     objective: Objective = "latency",
     precision: Precision = "auto",
@@ -83,10 +55,12 @@ def plan(
     solver: Solver = "auto",
     dim: Dim = [],  # noqa: B006
     time_limit: TimeLimit = "5s",
-    memory_limit: Annotated[str | None, typer.Option(help="Weights and activations may not exceed it (300MB).")] = None,
-    force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op. Repeatable.")] = [],  # noqa: B006
+    memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Weights and activations may not exceed it (300MB).")] = None,
+    force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op (conv1=npu). Repeatable.")] = [],  # noqa: B006
     forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op off a queue. Repeatable.")] = [],  # noqa: B006
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Plan file; a folder if there are several models.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the plan; of several models, a folder.")
+    ] = None,
     prompt: Annotated[int | None, typer.Option(metavar="N", help="Language models: plan the prefill of a prompt of N tokens ...")] = None,
     generate: Annotated[int | None, typer.Option(metavar="N", help="... and the N tokens of its answer.")] = None,
     kv: Annotated[str | None, typer.Option(metavar="K/V", help="Key-value caches: fp16 | int8 | fp8, values also int4[:GROUP].")] = None,
@@ -98,6 +72,7 @@ def plan(
     max_segments: MaxSegments = None,
     sensitivities: Sensitivities = None,
     pareto: Pareto = 0,
+    splits: Splits = False,
     rate: Rate = [],  # noqa: B006
     deadline: Deadline = [],  # noqa: B006
     priority: Priority = [],  # noqa: B006
@@ -118,7 +93,7 @@ def plan(
         found = together.plan_shared(
             models, output, as_json, rate, deadline, priority, dim, time_limit, what_if, soc="host" if soc is None else soc,
             objective=objective, precision=precision, runtime=runtime, solver=solver, memory_limit=memory_limit, force=force, forbid=forbid,
-            prompt=prompt, limits=limits, sensitivities=sensitivities, public_anchors=not no_anchor,
+            prompt=prompt, limits=limits, splits=splits, sensitivities=sensitivities, public_anchors=not no_anchor,
         )  # fmt: skip
         show.json(found.summary()) if as_json else together.show_shared(found)
         return
@@ -127,7 +102,7 @@ def plan(
         ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
         forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
         anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
-        limits=limits,
+        limits=limits, splits=splits,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
@@ -138,14 +113,14 @@ def plan(
                 show.passes(planned.passes)
 
 
-@app.command()
+@app.command(short_help="Play a plan: fences, bandwidth, clocks, heat")
 def simulate(
-    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL")],
+    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
     soc: Soc = None,
-    duration: Annotated[str | None, typer.Option(help="Repeat the inference for this long (10min). Default: once.")] = None,
-    ambient: Annotated[float, typer.Option(help="Ambient temperature in degrees Celsius.")] = 25.0,
-    policy: Annotated[str, typer.Option(help="Thermal policy: static.")] = "static",
-    period: Annotated[str | None, typer.Option(help="An inference arrives every so often (33ms). Default: back to back.")] = None,
+    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Repeat the inference for this long (10min). Default: once.")] = None,
+    ambient: Annotated[float, typer.Option(metavar="CELSIUS", help="Temperature around the phone.")] = 25.0,
+    policy: Annotated[str, typer.Option(metavar="NAME", help="Thermal policy; only static so far: the plan stays as it is.")] = "static",
+    period: Annotated[str | None, typer.Option(metavar="TIME", help="One inference every so often (33ms). Default: back to back.")] = None,
     precision: Precision = "auto",
     dim: Dim = [],  # noqa: B006
     what_if: WhatIf = [],  # noqa: B006
@@ -166,15 +141,15 @@ def simulate(
         simulating.show_simulation(result, trace)
 
 
-@app.command()
+@app.command(short_help="Execute a plan on this machine")
 def run(
-    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL")],
+    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
     soc: Soc = None,
     inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime or another reference.")] = False,
-    repeat: Annotated[int, typer.Option(help="Number of inferences.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    delegate: Annotated[str | None, typer.Option(help="null: run any plan without computing.")] = None,
+    repeat: Annotated[int, typer.Option(metavar="N", help="Number of inferences.")] = 5,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the noise.")] = 0,
+    delegate: Annotated[str | None, typer.Option(metavar="NAME", help="One of 'hetsched delegates' for all; null: no computing.")] = None,
     precision: Precision = "auto",
     ranges: Ranges = None,
     dim: Dim = [],  # noqa: B006
@@ -197,10 +172,10 @@ def run(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Draw plans and traces as one HTML page")
 def report(
-    items: Annotated[list[Path], typer.Argument(metavar="PLAN_OR_TRACE...", help="Plan files and traces.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
+    items: Annotated[list[Path], typer.Argument(metavar="PLAN_OR_TRACE", help="Plan files, and traces of 'simulate', 'run' or 'import'.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.html", help="The page to write.")] = Path("report.html"),
     as_json: Json = False,
 ) -> None:
     """Draw plans and traces as one self-contained HTML page."""
@@ -214,10 +189,10 @@ def report(
         show.line(f"report: {path}")
 
 
-@app.command()
+@app.command(short_help="Why an operator is where it is")
 def explain(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN")],
-    op: Annotated[str, typer.Argument(metavar="OP", help="An op, or any of the model's own nodes.")],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    op: Annotated[str, typer.Argument(metavar="OP", help="Its name: of an op of the plan, or of any of the model's own nodes.")],
     phase: Phase = None,
     as_json: Json = False,
 ) -> None:
@@ -232,10 +207,10 @@ def explain(
         show.explanation(found)
 
 
-@app.command()
+@app.command(short_help="What changed between two plans")
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="PLAN")],
-    b: Annotated[Path, typer.Argument(metavar="PLAN")],
+    a: Annotated[Path, typer.Argument(metavar="BEFORE", help="A plan file.")],
+    b: Annotated[Path, typer.Argument(metavar="AFTER", help="Another of the same model.")],
     phase: Phase = None,
     as_json: Json = False,
 ) -> None:
@@ -252,31 +227,18 @@ def diff(
         show.difference(found)
 
 
-@app.command()
-def calibrate(
-    as_json: Json = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier measurements; otherwise the faster of both counts.")] = False,
-) -> None:
-    """Measure this machine again: bandwidth, peak rates, kernel rates, latencies."""
-    from hetsched.cli import machine, show, show_machine
-
-    measured = machine.calibrate(quiet=as_json, fresh=fresh)
-    if as_json:
-        show.json(measured)
-    else:
-        show_machine.measurement(measured)
-
-
-@app.command("calibrate-ranges")
+@app.command("calibrate-ranges", short_help="Find activation ranges, for --precision w8a8")
 def calibrate_ranges(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A float model file.")],
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUTS.npz...", help="Arrays by input name, with a leading axis of samples.")],
-    method: Annotated[str, typer.Option(help="minmax | percentile | mse (least error in 8 bits)")] = "minmax",
-    percentile: Annotated[float, typer.Option(help="Share of the values that --method percentile keeps, in percent.")] = 99.99,
-    granularity: Annotated[str, typer.Option(help="tensor | channel (for reports: integer kernels need tensor)")] = "tensor",
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUTS.npz", help="Arrays by input name, with a leading axis of samples.")],
+    method: Annotated[str, typer.Option(metavar="NAME", help="minmax | percentile | mse (least error in 8 bits)")] = "minmax",
+    percentile: Annotated[float, typer.Option(metavar="PERCENT", help="Values that --method percentile keeps.")] = 99.99,
+    granularity: Annotated[str, typer.Option(metavar="NAME", help="tensor | channel (for reports only; kernels need tensor)")] = "tensor",
     symmetric: Annotated[bool, typer.Option("--symmetric", help="As far below 0 as above: signed integers.")] = False,
     dim: Dim = [],  # noqa: B006
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Default: MODEL.ranges.json, where plan and run look.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: MODEL.ranges.json, where plans look.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the range of every activation, for --precision w8a8 on a float model."""
@@ -292,31 +254,5 @@ def calibrate_ranges(
         calibrating.show_ranges(found)
 
 
-@app.command()
-def socs(
-    ids: Annotated[list[str], typer.Argument(metavar="[ID...]")] = [],  # noqa: B006
-    diff: Annotated[bool, typer.Option("--diff", help="The figures in which two SoCs differ.")] = False,
-    figures: Annotated[bool, typer.Option("--figures", help="Every figure with its source instead of a drawing.")] = False,
-    what_if: WhatIf = [],  # noqa: B006
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Draw one SoC as a page.")] = None,
-    as_json: Json = False,
-) -> None:
-    """List the SoCs, draw some, or compare two; estimates are marked."""
-    from hetsched.cli import listing
-
-    listing.socs(ids, diff=diff, figures=figures, what_if=what_if, output=output, as_json=as_json)
-
-
-@app.command()
-def delegates(as_json: Json = False) -> None:
-    """List what can execute plans on this machine, and why the rest cannot."""
-    from hetsched.cli import machine, show
-
-    rows = machine.delegate_rows()
-    if as_json:
-        show.json(rows)
-    else:
-        show.rows("delegates", rows)
-
-
+machine_commands.register(app)
 measurement_commands.register(app)

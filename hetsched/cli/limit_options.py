@@ -19,3 +19,4 @@ Sensitivities = Annotated[
     Path | None, typer.Option("--sensitivities", metavar="FILE", help='JSON: what each op loses in integers ({"ops": {"conv1": 0.01}}).')
 ]
 Pareto = Annotated[int, typer.Option("--pareto", metavar="N", help="Also look for N plans between the fastest and the thriftiest.")]
+Splits = Annotated[bool, typer.Option("--split", help="Let two processors share a large operator, where the whole plan gains by it.")]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.planning import plan as plan_one
 from hetsched.cli import options
 from hetsched.cli.progress import progress
@@ -45,6 +45,7 @@ def plan_all(
     limits: Limits | None = None,
     sensitivities: Path | None = None,
     pareto: int = 0,
+    splits: bool = False,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
@@ -61,7 +62,7 @@ def plan_all(
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
                 overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,
-                limits=limits, sensitivities=sensitivities, pareto=pareto,
+                limits=limits, sensitivities=sensitivities, pareto=pareto, splits=splits,
             )  # fmt: skip
         if target is not None:
             planned.save(target)

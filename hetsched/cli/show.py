@@ -15,12 +15,12 @@ from rich.table import Table
 from hetsched.cli.lines import printable
 
 if TYPE_CHECKING:
-    from hetsched.app.planning import Planned
+    from hetsched.app.planned import Planned
     from hetsched.app.running import Ran
     from hetsched.app.simulating import Simulated
     from hetsched.partition import Explanation, PlanDiff
     from hetsched.passes import PassReport
-    from hetsched.plans import Plan
+    from hetsched.plans import Plan, Prediction
 
 Rows = Sequence[Sequence[str]]
 console = Console(highlight=False, soft_wrap=False)
@@ -72,13 +72,20 @@ def table(title: str, columns: Sequence[str], rows: Rows, numeric: Sequence[int]
         spare: columns that are left out, in this order, while the terminal is too narrow for all.
     """
     shown = _fitting(_widths(columns, rows), spare)
-    out = Table(title=escape(printable(title)), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    _title(title)
+    out = Table(box=None, pad_edge=False, header_style="bold")
     for i in shown:
         out.add_column(columns[i], justify="right" if i in numeric else "left", overflow="fold", no_wrap=i == whole)
     for row in rows:
         out.add_row(*(escape(printable(row[i])) for i in shown))
     console.print(out)
     _say_left_out(columns, shown)
+
+
+def _title(text: str) -> None:
+    """A line of its own over a table, which a narrow table would break."""
+    if text:
+        console.print(escape(printable(text)), style="italic")
 
 
 def _widths(heads: Sequence[str], rows: Rows) -> list[int]:
@@ -111,8 +118,7 @@ def grouped(title: str, columns: Sequence[str], groups: Mapping[str, Rows], nume
     heads = [_broken(c, w) for c, w in zip([f"  {columns[0]}", *columns[1:]], _widths([""] * len(columns), rows), strict=True)]
     widths = _widths(heads, rows)
     shown = _fitting(widths, spare)
-    if title:
-        console.print(escape(printable(title)), style="italic")
+    _title(title)
 
     def show(cells: Rows, style: str = "") -> None:
         out = Table(box=None, pad_edge=False, show_header=False, style=style)
@@ -155,6 +161,7 @@ def plan(planned: Planned) -> None:
     line(f"{planned.graph.name} on {planned.soc.name}: {seconds(pred.latency_s)} (80 % of cases {seconds(low)} to {seconds(high)}),")
     contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
     line(f"  {joules(pred.energy_j)}, peak {megabytes(pred.peak_memory_bytes)}{contended}")
+    line(f"  {arena(pred)}")
     line(f"  {p.solver}: {proof(p)}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
     if pred.loss is not None:
         line(f"  accuracy lost: {pred.loss:.4g}, by the sensitivities given")
@@ -167,6 +174,9 @@ def plan(planned: Planned) -> None:
         front(p)
     counts = planned.summary()["ops_by_processor"]
     line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in counts.items()))
+    shared = planned.deployment.entries[planned.entry].splits
+    if shared:
+        line(f"shared by two processors: {len(shared)} op(s): {', '.join(list(shared)[:3])}{' ...' if len(shared) > 3 else ''}")
     for note in p.notes:
         line(f"note: {note}")
     if planned.path is not None:
@@ -186,6 +196,16 @@ def passes(reports: Sequence[PassReport]) -> None:
     """What each pass changed (those that changed nothing are left out): operators before and after, and those that it made."""
     found = [[r.name, str(r.before), str(r.after), ", ".join(f"{n} {kind}" for kind, n in r.made.items())] for r in reports if r.changed]
     table("passes", ["pass", "ops before", "after", "made"], found, numeric=(1, 2), whole=0)
+
+
+def arena(p: Prediction) -> str:
+    """What the peak memory is made of, how small the arena could be at most, and what sharing bytes saves."""
+    pool = f", of it {megabytes(p.pool_bytes)} states" if p.pool_bytes else ""
+    least = "the least" if p.arena_bytes <= p.arena_bound_bytes else f"at least {megabytes(p.arena_bound_bytes)}"
+    return (
+        f"weights {megabytes(p.weight_bytes)}, arena {megabytes(p.arena_bytes)}{pool} ({least} for this order,"
+        f" {p.saved:.0%} saved by sharing bytes)"
+    )
 
 
 def proof(plan: Plan) -> str:
@@ -276,16 +296,3 @@ def difference(found: PlanDiff) -> None:
     """What changed between two plans."""
     for text in found.lines():
         line(text)
-
-
-def measurement(measured: Mapping[str, Any]) -> None:
-    """A host measurement as name, value."""
-    table("this machine", ["figure", "value"], [[k, _plain(v)] for k, v in measured.items()])
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_plain(v)}" for k, v in value.items())
-    return str(value)

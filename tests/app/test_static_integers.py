@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hetsched
-from hetsched.app.planning import Planned
+from hetsched.app.planned import Planned
 from hetsched.app.sessions import read_plan
 from hetsched.app.static_ranges import WITHOUT_RANGES
 from hetsched.errors import OptionError, PlanError, RangesError

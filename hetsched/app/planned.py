@@ -1,0 +1,149 @@
+"""A plan together with what it was made from, and how plan files refer to models and SoCs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hetsched.costs import CostTable
+from hetsched.errors import OptionError, SoCError
+from hetsched.files import check_destination, write_atomically
+from hetsched.graph import Graph
+from hetsched.passes import PassReport
+from hetsched.placement import placement_of
+from hetsched.plans import Deployment, Plan, SoCRef
+from hetsched.soc_words import power_basis
+from hetsched.socs import SoC
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A deployment together with what it was made from, so that it can be simulated, run and reported at once."""
+
+    deployment: Deployment
+    graph: Graph
+    soc: SoC
+    table: CostTable = field(repr=False)
+    wall_s: float = 0.0
+    path: Path | None = None
+    passes: tuple[PassReport, ...] = ()
+    ranges_path: Path | None = None
+    entry: int = 0
+
+    def __repr__(self) -> str:
+        p = self.plan.prediction
+        return f"Planned({self.graph.name!r} on {self.soc.id!r}: {p.latency_s * 1e3:.3f} ms, {len(self.plan.segments)} segments)"
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of one entry: the only one of a single-shot model."""
+        return self.deployment.entries[self.entry].plan
+
+    @cached_property
+    def placement(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """``(order, alternative)`` as indices of the cost table.
+
+        Raises:
+            PlanError: the plan names an op, a queue or a precision that the table does not have.
+        """
+        return placement_of(self.plan, self.table)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
+        path = Path(path)
+        weights = dict.fromkeys(t.data.path for t in self.graph.tensors.values() if t.data is not None)
+        check_destination(path, (self.graph.source, self.ranges_path, *weights))
+        write_atomically(path, relocated(self.deployment, self.graph, path, self.ranges_path).to_json().encode())
+        return path
+
+    def summary(self) -> dict[str, Any]:
+        """The stable keys of ``plan --json``."""
+        p = self.plan.prediction
+        by_kind = {q.name: q.kind for q in self.table.queues}
+        return {
+            "model": self.graph.name,
+            "soc": self.soc.id,
+            "solver": self.plan.solver,
+            "status": self.plan.status,
+            "objective": self.plan.objective,
+            "latency_ms": p.latency_s * 1e3,
+            "latency_ms_interval": [v * 1e3 for v in p.latency_interval_s],
+            "simulated_ms": None if p.simulated_s is None else p.simulated_s * 1e3,
+            "energy_mj": p.energy_j * 1e3,
+            "power_basis": power_basis(self.soc),
+            "peak_memory_mb": p.peak_memory_bytes / 1e6,
+            "lower_bound_ms": self.plan.bound_s * 1e3 if self.plan.objective == "latency" else None,
+            "gap": self.plan.gap,
+            "segments": len(self.plan.segments),
+            "ops_by_processor": dict(sorted(Counter(by_kind[x.queue] for x in self.plan.placements).items())),
+            "baselines": {b.solver: None if b.latency_s is None else b.latency_s * 1e3 for b in self.plan.baselines},
+            "wall_s": self.wall_s,
+            "plan_path": None if self.path is None else str(self.path),
+        } | self._corrections()
+
+    def _corrections(self) -> dict[str, Any]:
+        """Keys of the summary that only plans with corrections, a front or sensitivities have."""
+        anchors, measured = self.deployment.anchors, self.deployment.measured
+        out: dict[str, Any] = {"anchored_to": [a.model_dump(mode="json") for a in anchors]} if anchors else {}
+        if self.deployment.entries[self.entry].splits:
+            out["splits"] = self.deployment.entries[self.entry].splits
+        if self.plan.front:
+            out["front"] = [f.model_dump(mode="json") for f in self.plan.front]
+        if self.plan.prediction.loss is not None:
+            out["loss"] = self.plan.prediction.loss
+        return out if measured is None else out | {"measured": {"source": measured.source, "ops": len({o.op for o in measured.ops})}}
+
+
+def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Path | None = None) -> Deployment:
+    """The deployment with the paths of the model and of its ranges relative to where the plan file will be."""
+    changes: dict[str, Any] = {}
+    if graph.source is not None:
+        changes["model"] = deployment.model.model_copy(update={"path": _relative(graph.source, plan_path, "model")})
+    if ranges is not None and deployment.ranges is not None:
+        changes["ranges"] = deployment.ranges.model_copy(update={"path": _relative(ranges, plan_path, "ranges")})
+    return deployment.model_copy(update=changes)
+
+
+def _relative(path: Path, plan_path: Path, what: str) -> str:
+    import os
+
+    relative = Path(os.path.relpath(path.resolve(), plan_path.resolve().parent)).as_posix()
+    if relative != relative.encode("utf-8", "replace").decode():
+        raise OptionError(f"the path {relative!r} of the {what} is not UTF-8, so a plan file cannot name it: rename the {what} file")
+    return relative
+
+
+def soc_ref(chip: SoC) -> SoCRef:
+    """How a plan file refers to a SoC; one that no SoC file describes (``host``, or the user's own YAML) is embedded whole."""
+    from hetsched.soc_files import list_socs, load_soc, soc_sha256
+
+    digest = soc_sha256(chip)
+    overrides = dict(chip.overrides)
+    try:
+        shipped = chip.id in list_socs() and soc_sha256(load_soc(chip.id, overrides=overrides)) == digest
+    except SoCError:  # overrides of fields that only the user's own file has
+        shipped = False
+    return SoCRef(id=chip.id, sha256=digest, overrides=overrides, spec=None if shipped else chip.model_dump(mode="json"))
+
+
+def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Replace the user's own node names in ``name -> queue`` by the ops that they became.
+
+    Raises:
+        OptionError: no op or node has the name.
+    """
+    by_origin = {o: op.name for op in graph.ops for o in (*op.origin, op.name)}
+    out: dict[str, str] = {}
+    for name, where in (wanted or {}).items():
+        if name not in by_origin:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, by_origin, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "the plan file lists the names"
+            raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
+        out[by_origin[name]] = where
+    return out

@@ -1,0 +1,137 @@
+"""What is to be planned, and how: costs, solution and plan of one graph under the user's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetsched.anchors import Anchor
+from hetsched.app.inputs import cost_table, precision_notes, what_if_notes
+from hetsched.app.planned import op_names
+from hetsched.app.static_ranges import STATIC, WITHOUT_RANGES, is_float_model
+from hetsched.costs import CostTable
+from hetsched.graph import Graph
+from hetsched.measured import Measured
+from hetsched.placement import placement_of
+from hetsched.plans import Plan
+from hetsched.soc_words import power_basis
+from hetsched.socs import SoC
+
+if TYPE_CHECKING:
+    from hetsched.partition import Problem, Solution
+    from hetsched.partition.limits import Limits
+
+
+@dataclass(frozen=True, eq=False)
+class Costed:
+    """A graph with its costs: ``plain`` by the cost model alone, ``table`` with the user's measurements and sensitivities."""
+
+    graph: Graph
+    plain: CostTable
+    table: CostTable
+    anchors: tuple[Anchor, ...]
+    measured: Measured | None
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The options of one call of :func:`hetsched.app.planning.plan` that costs and solutions depend on.
+
+    ``loaded`` is the graph as it was loaded, by which a known network is recognised.
+    """
+
+    chip: SoC
+    loaded: Graph
+    objective: str
+    precision: str
+    runtime: str
+    solver: str
+    time_limit_s: float
+    memory_limit_bytes: int | None
+    forced: Mapping[str, str] | None
+    forbidden: Mapping[str, str] | None
+    limits: Limits | None
+    sensitivities: str | Path | None
+    anchors: Sequence[str | Path | Anchor]
+    public_anchors: bool
+    measured: str | Path | None
+    simulated: bool
+    pareto: int
+
+    def costed(self, graph: Graph) -> Costed:
+        """The costs of a graph.
+
+        Raises:
+            InputError: of the model, the anchors, the measurements or the sensitivities.
+        """
+        from hetsched.app.corrections import anchors_for, corrected, read_measured
+        from hetsched.app.sensitivities import with_sensitivities
+
+        plain = cost_table(graph, self.chip, self.precision, self.runtime)
+        anchored = anchors_for(self.loaded, self.chip, plain, self.precision, self.runtime, self.anchors, public=self.public_anchors)
+        timed = None if self.measured is None else read_measured(self.measured, graph, plain)
+        table = with_sensitivities(corrected(plain, anchored, timed), graph, self.sensitivities, self.limits)
+        return Costed(graph, plain, table, anchored, timed)
+
+    def problem(self, costed: Costed) -> Problem:
+        """The problem of placing a graph.
+
+        Raises:
+            OptionError: an op that is forced or forbidden somewhere does not exist.
+        """
+        from hetsched.partition import Problem
+        from hetsched.partition.limits import UNLIMITED
+
+        return Problem(
+            table=costed.table, objective=self.objective,  # type: ignore[arg-type]
+            memory_limit_bytes=self.memory_limit_bytes, forced=op_names(costed.graph, self.forced),
+            forbidden=tuple(op_names(costed.graph, self.forbidden).items()), limits=self.limits or UNLIMITED,
+            op_types=tuple(op.type for op in costed.graph.ops),
+        )  # fmt: skip
+
+    def contended(self, table: CostTable, order: Sequence[int], alternative: Sequence[int]) -> float:
+        """Seconds of one inference with the memory bandwidth shared."""
+        from hetsched_simulations import latency
+
+        return latency(table, self.chip, tuple(order), tuple(alternative))
+
+    def solved(self, costed: Costed, time_limit_s: float | None = None) -> Solution:
+        """Where every op goes; ``auto`` ranks by the simulator.
+
+        Raises:
+            InfeasibleError: no placement satisfies the constraints.
+        """
+        from hetsched.partition import solve
+
+        ranked = self.simulated and self.objective == "latency"
+        evaluate = (lambda s: self.contended(costed.table, s.order, s.alternative)) if ranked else None
+        return solve(self.problem(costed), self.solver, time_limit_s=time_limit_s or self.time_limit_s, evaluate=evaluate)
+
+    def built(self, costed: Costed, solution: Solution, notes: Sequence[str] = ()) -> Plan:
+        """The plan of a solution, with its baselines, its front, what it rests on, and its simulated latency.
+
+        Raises:
+            InfeasibleError: nothing fits into the memory limit.
+        """
+        from hetsched.app.corrections import honest
+        from hetsched.app.fronts import front_points
+        from hetsched.partition import baselines, build_plan
+
+        chip, graph, table, problem = self.chip, costed.graph, costed.table, self.problem(costed)
+        made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), costed.plain, table, costed.anchors)
+        without_ranges = (WITHOUT_RANGES,) if self.precision == STATIC and is_float_model(graph) else ()
+        own = (*notes, *precision_notes(made, chip, self.precision), *made.notes, *without_ranges)
+        said = (*own, *what_if_notes(chip, set(table.alt_precision)), *filter(None, (power_basis(chip),)))
+        prediction = made.prediction
+        if self.simulated:
+            value = self.contended(table, *placement_of(made, table))  # a memory limit may have made it another placement
+            prediction = prediction.model_copy(update={"simulated_s": value})
+        front = front_points(problem, self.pareto, self.solver, self.time_limit_s)
+        return made.model_copy(update={"front": front, "notes": _model_first(said, chip), "prediction": prediction})
+
+
+def _model_first(notes: Sequence[str], chip: SoC) -> tuple[str, ...]:
+    """The notes with those that every plan for the SoC has last."""
+    return tuple(sorted(dict.fromkeys(notes), key=lambda n: n in chip.notes))
