@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hetsched.accounts import Accounts, RefusedOps, TypeWork
 from hetsched.anchors import Anchor
 from hetsched.measured import Measured
 from hetsched.soc_quantities import Name
@@ -123,6 +124,11 @@ class Baseline(_Strict):
     segments: int | None
     reason: str = ""
     """Why it has no figure, if it has none."""
+    accounts: Accounts | None = None
+    types: tuple[TypeWork, ...] = ()
+    """Its ops by type."""
+    refused: tuple[RefusedOps, ...] = ()
+    """Of ``vendor``: what the accelerator that it prefers does not take."""
 
 
 class FrontPoint(_Strict):
@@ -152,6 +158,7 @@ class Plan(_Strict):
     buffers: tuple[Buffer, ...]
     arena_bytes: int
     prediction: Prediction
+    accounts: Accounts | None = None
     baselines: tuple[Baseline, ...] = ()
     front: Annotated[tuple[FrontPoint, ...], Field(max_length=256)] = ()
     """Latency against energy, fastest first; empty: not asked for."""
@@ -202,6 +209,27 @@ class Entry(_Strict):
     dims: dict[str, int] = {}
     splits: Annotated[dict[str, Annotated[tuple[int, ...], Field(max_length=16)]], Field(max_length=100_000)] = {}
     """Operators that two processors share: name -> output channels at which they are cut."""
+    clocks: dict[str, Annotated[float, Field(gt=0, le=1)]] = {}
+    """Processor -> fraction of its top clock that the costs are for; empty: the top."""
+    precision: str = ""
+    """Of this entry; empty: the deployment's."""
+
+
+Stage = tuple[Literal["inference", "prefill", "decode"], Annotated[int, Field(ge=0, le=3)]]
+"""Phase and level of an entry."""
+
+
+class Switch(_Strict):
+    """What it takes to go from one entry to another."""
+
+    before: Stage
+    after: Stage
+    weight_bytes: int
+    """Weights that only the second holds: more memory if they are kept beside the first's, else packed anew in ``pack_s``."""
+    pack_s: float
+    state_bytes: int
+    """States (KV caches) that move to another processor, in ``handover_s``."""
+    handover_s: float
 
 
 class LanguagePrediction(_Strict):
@@ -255,6 +283,8 @@ class Deployment(_Strict):
     measured: Measured | None = None
     """Measured times of single operators that take the place of the model's."""
     entries: tuple[Entry, ...] = Field(min_length=1)
+    """Level 0 first, the prefill before the decode."""
+    switches: Annotated[tuple[Switch, ...], Field(max_length=64)] = ()
 
     def alone(self, entry: Entry) -> Deployment:
         """A deployment of one of the entries only."""

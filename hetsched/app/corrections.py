@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Annotated, Any
 
-from hetsched import plain_yaml
-from hetsched.anchors import Anchor, Unit
+from pydantic import Field, ValidationError
+
+from hetsched import plain_yaml, wrong_fields
+from hetsched.anchors import Anchor, Unit, counting
 from hetsched.app.inputs import cost_table, targeted
 from hetsched.app.inputs import soc as find_soc
 from hetsched.costs import CostTable
@@ -17,9 +18,9 @@ from hetsched.errors import InputError, OptionError
 from hetsched.graph import Graph
 from hetsched.measured import Measured
 from hetsched.plans import Plan
+from hetsched.soc_quantities import Number, Strict
 from hetsched.socs import SoC
 
-_KEYS = ("chip", "latency_ms", "runtime", "precision", "unit")
 _MAX_FILE_BYTES = 1 << 20
 #: An anchored interval holds for plans that spend at least this share of their operators' time on what was anchored.
 ANCHORED_SHARE = 0.9
@@ -70,24 +71,22 @@ def _from_file(path: Path) -> list[Wanted]:
     return [_wanted(r, f"the anchor file {path}") for r in rows]
 
 
+class _Given(Strict):
+    """An anchor as it stands in a file or in an option."""
+
+    chip: Annotated[str, Field(min_length=1, max_length=4096)]
+    latency_ms: Annotated[Number, Field(ge=1e-4, le=1e8)]
+    runtime: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    precision: Annotated[str, Field(min_length=1, max_length=40)] | None = None
+    unit: Unit = "npu"
+
+
 def _wanted(given: Mapping[str, Any], where: str) -> Wanted:
-    strange = next((str(k) for k in given if k not in _KEYS), None)
-    if strange is not None:
-        raise OptionError(f"{where}: there is no key {strange!r}; use {', '.join(_KEYS)}")
-    absent = next((k for k in ("chip", "latency_ms") if given.get(k) in (None, "")), None)
-    if absent is not None:
-        raise OptionError(f"{where}: {absent} is missing; an anchor is a chip and a latency in ms")
     try:
-        milliseconds = float("nan") if isinstance(given["latency_ms"], bool) else float(given["latency_ms"])
-    except (TypeError, ValueError):
-        milliseconds = float("nan")
-    if not isfinite(milliseconds) or not 1e-4 <= milliseconds <= 1e8:
-        raise OptionError(f"{where}: the latency_ms {given['latency_ms']!r} is not a number of milliseconds from 0.0001 to 100000000")
-    unit = str(given.get("unit", "npu"))
-    if unit not in get_args(Unit):
-        raise OptionError(f"{where}: there is no unit {unit!r}; use one of {', '.join(get_args(Unit))}")
-    texts = {k: None if given.get(k) is None else str(given[k]) for k in ("runtime", "precision")}
-    return Wanted(str(given["chip"]), milliseconds / 1e3, texts["runtime"], texts["precision"], cast(Unit, unit))
+        found = _Given.model_validate(given)
+    except ValidationError as e:
+        raise OptionError(f"{where}: {wrong_fields.fault(e, _Given)}") from e
+    return Wanted(found.chip, found.latency_ms / 1e3, found.runtime, found.precision, found.unit)
 
 
 def anchors_for(
@@ -204,6 +203,8 @@ def corrected(table: CostTable, anchors: Sequence[Anchor], measured: Measured | 
 
     if not anchors and measured is None:
         return table
+    counted = [a for own in counting(anchors, table.soc).values() for a in own]
+    anchors = [a for a in anchors if a in counted]
     out = anchored(table, anchors)
     notes = [_note(a) for a in anchors]
     if anchors and all(a.interval is not None for a in anchors):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.comparing import dims_of
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planned import Planned, op_names
+from hetsched.app.planned import Planned, op_names, pairs_of
 from hetsched.app.planning import plan
 from hetsched.errors import OptionError
 from hetsched.socs import SoC
@@ -173,7 +173,7 @@ def _problem(planned: Planned, options: Mapping[str, Any]) -> Problem:
 
     return replace(
         Problem.of(planned.graph, planned.table, planned.plan.objective),
-        forced=op_names(planned.graph, options.get("forced")), forbidden=tuple(op_names(planned.graph, options.get("forbidden")).items()),
+        forced=op_names(planned.graph, options.get("forced")), forbidden=pairs_of(op_names(planned.graph, options.get("forbidden"))),
         limits=options.get("limits") or UNLIMITED,
     )  # fmt: skip
 

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 from hetsched.costs import CostTable
 from hetsched.graph import Graph, Op
-from hetsched.socs import SoC
+from hetsched.plans import Plan
+from hetsched.socs import HOST, SoC
 
 if TYPE_CHECKING:
     from hetsched.passes import PassReport
 
 
 #: Figures of a SoC that are shown and that no prediction depends on.
-_SHOWN_ONLY = (
-    "memory.capacity_gb", "memory.capacity_bytes", "memory.system_cache_mb", "memory.system_cache_bytes", "memory.peak_bytes_s",
+_SHOWN_ONLY = ("memory.capacity_gb", "memory.capacity_bytes", "memory.peak_bytes_s")
+#: Figures of what a larger system cache adds.
+_OF_CACHE = (
+    "memory.system_cache_gbps", "memory.system_cache_bytes_s", "memory.system_cache_pj_per_byte", "memory.system_cache_j_per_byte",
 )  # fmt: skip
+_IN_MEMORY = ("memory.pim_gbps", "memory.in_memory_bytes_s")
 
 
 def load(model: str | Path, dims: Mapping[str, int] | None = None, report: list[PassReport] | None = None) -> Graph:
@@ -48,10 +52,10 @@ def targeted(graph: Graph, chip: SoC, report: list[PassReport] | None = None) ->
     from hetsched import passes
     from hetsched.passes.widen_floats import WidenFloats
 
-    if chip.id == "host":
+    if chip.is_host:
         wide = WidenFloats()(graph)
         graph = graph if wide is graph else passes.standard(wide, report)
-    return passes.for_soc(graph, chip, _has_kernel if chip.id == "host" else None, report)
+    return passes.for_soc(graph, chip, _has_kernel if chip.is_host else None, report)
 
 
 def _has_kernel(op: Op, graph: Graph) -> bool:
@@ -83,11 +87,24 @@ def soc(name: str | Path | SoC, overrides: Mapping[str, str] | None = None) -> S
 
     if isinstance(name, SoC):
         return overridden(name, overrides or {})
-    if str(name) == "host":
+    if str(name) == HOST:
         from hetsched_cost_models.host import host_soc
 
         return overridden(host_soc(), overrides or {})
     return load_soc(name, overrides=overrides)
+
+
+def precision_notes(plan: Plan, chip: SoC, precision: str) -> tuple[str, ...]:
+    """The note of a plan that was asked for in integers and has all its operators in float; empty for others."""
+    floats = {p.float_dtype for p in chip.processors}
+    used = {p.precision for p in plan.placements}
+    if precision in ("auto", "float", "mixed") or used - floats:
+        return ()
+    queues = ", ".join(dict.fromkeys(p.queue for p in plan.placements))
+    return (
+        f"nothing of this plan runs as {precision}: all {len(plan.placements)} operators run in {' and '.join(sorted(used))} on {queues};"
+        " choose another solver or SoC for it, or say --precision float",
+    )
 
 
 def what_if_notes(chip: SoC, precisions: Collection[str]) -> tuple[str, ...]:
@@ -99,11 +116,18 @@ def what_if_notes(chip: SoC, precisions: Collection[str]) -> tuple[str, ...]:
         return ()
     fields = sorted(chip.overrides)
     said = "what-if hardware: " + ", ".join(f"{k} = {chip.overrides[k]}" for k in fields)
-    used = {*PEAK_OF.values(), *(("i4",) if "w4a16" in precisions else ())}
+    used = {peak for p, peak in PEAK_OF.items() if peak != "f8" or p in precisions} | ({"i4"} if "w4a16" in precisions else set())
     idle = [k for k in fields if RATES.get(k.rpartition(".")[2], "f32") not in used]
     shown = [k for k in fields if k.removesuffix(".value") in _SHOWN_ONLY]
+    cache, inside = chip.memory.system_cache_bytes, chip.memory.in_memory_bytes_s
+    larger = cache.was is not None and cache.value > cache.was
+    without = [] if larger else [k for k in fields if k.removesuffix(".value") in _OF_CACHE]
+    fast = inside is not None and any(p.bandwidth_bytes_s.value < inside.value for p in chip.processors)
+    slow = [] if fast else [k for k in fields if k.removesuffix(".value") in _IN_MEMORY]
     return (
         said,
         *(f"{k} has no effect: nothing of this plan's choices computes at that rate" for k in idle),
         *(f"{k} has no effect: no prediction depends on it" for k in shown),
+        *(f"{k} has no effect: memory.system_cache_mb adds nothing to the file's cache" for k in without),
+        *(f"{k} has no effect: every processor reads the DRAM faster" for k in slow),
     )

@@ -137,7 +137,8 @@ def accuracy(chips: Sequence[str] = ()) -> Accuracy:
 
 FALLBACK = (
     "Rows of Qualcomm AI Hub on all chips: right is within one layer or a tenth of what was measured; the last column is what "
-    "predicting no layer would reach. The unit that a runtime chose is given, not predicted."
+    "predicting no layer would reach. The unit that a runtime chose is given, not predicted. What quantization leaves through ONNX "
+    "Runtime is fitted to models with use=fit; with a family left out, to all other families."
 )
 FALLBACK_HEADS = ("rows", "count", "right", "right if never")
 
@@ -155,8 +156,12 @@ def cells(group: Group) -> list[str]:
     covered = "-" if group.covered is None else f"{group.covered:.0%}"
     return [
         group.chip, _UNITS.get(group.unit, group.unit), group.precision, group.runtime, group.use, str(group.rows), str(group.models),
-        f"{group.median:.1%}", f"{group.mean:.1%}", f"{group.p90:.1%}", f"{group.within_quarter:.0%}", f"{group.bias:+.1%}", covered,
+        _share(group.median), _share(group.mean), _share(group.p90), f"{group.within_quarter:.0%}", f"{group.bias:+.1%}", covered,
     ]  # fmt: skip
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if value < 1 else f"{value:.0%}"
 
 
 def _columns() -> list[Any]:

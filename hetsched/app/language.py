@@ -8,7 +8,7 @@ priced again at a few shorter contexts, and between those the costs are interpol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from hetsched.app.experts import read_profile
-from hetsched.app.inputs import cost_table, load, targeted
-from hetsched.app.planned import Planned
+from hetsched.app.inputs import load, targeted
+from hetsched.app.planned import Planned, priced
 from hetsched.app.splitting import split
-from hetsched.errors import InfeasibleError, OptionError, PlanError
+from hetsched.errors import OptionError, PlanError
 from hetsched.graph import Graph, Role
 from hetsched.passes import PassReport
 from hetsched.plans import Deployment, Language, LanguagePrediction
@@ -29,7 +29,8 @@ from hetsched.states import cache_bytes, kv_bytes_per_token
 
 #: Contexts at which a decode step is priced.
 CONTEXTS = 5
-_PHASE_DIMS = ("tokens", "past", "logits")
+#: Dims that a phase binds.
+PHASE_DIMS = ("tokens", "past", "logits")
 Profile = str | Path | Sequence[Sequence[float]]
 
 
@@ -129,64 +130,14 @@ def rewritten(graph: Graph, asked: Language | None) -> Graph:
     return AppendSampling(asked.sampling)(graph) if asked.sampling else graph
 
 
-def plan_language(
-    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], plan_phase: Callable[[Graph], Planned], memory_limit_bytes: int | None
-) -> PlannedLanguage:
-    """Plan both phases and price the answer.
-
-    Args:
-        model: the model file.
-        chip: the SoC.
-        asked: with a prompt and an answer.
-        dims: other dims of the model (``batch``).
-        plan_phase: plans one graph with the user's options.
-        memory_limit_bytes: neither phase may exceed it, nor both together.
-
-    Raises:
-        OptionError: ``dims`` name the tokens, or the model has no phases.
-        InfeasibleError: the weights as both phases hold them exceed the limit.
-    """
-    fixed = next((d for d in dims if d in _PHASE_DIMS), None)
-    if fixed is not None:
-        raise OptionError(f"--dim {fixed} and --prompt both say which tokens are computed: leave one out")
-    prefill = _planned(model, chip, asked, dims, (asked.prompt, 0), plan_phase)
-    decode = _planned(model, chip, asked, dims, (1, asked.prompt + asked.generate - 1), plan_phase)
-    deployment = decode.deployment.model_copy(
-        update={
-            "entries": (
-                prefill.deployment.entries[0].model_copy(update={"phase": "prefill", "dims": dict(prefill.graph.dims)}),
-                decode.deployment.entries[0].model_copy(update={"phase": "decode", "dims": dict(decode.graph.dims)}),
-            ),
-            "language": asked, "model": decode.deployment.model.model_copy(update={"dims": dict(dims)}),
-        }
-    )  # fmt: skip
-    whole = joined(deployment, prefill, decode)
-    found = predicted(whole)
-    if memory_limit_bytes is not None and found.peak_memory_bytes > memory_limit_bytes:
-        raise InfeasibleError(
-            f"prefill and decode of {decode.graph.name!r} hold {found.peak_memory_bytes} bytes together, more than the limit of "
-            f"{memory_limit_bytes}: raise it, or keep both phases on one processor with --forbid"
-        )
-    update = {"language": asked.model_copy(update={"prediction": found})}
-    return joined(deployment.model_copy(update=update), prefill, decode)
-
-
-def joined(deployment: Deployment, prefill: Planned, decode: Planned) -> PlannedLanguage:
-    """Both phases as one; ``deployment`` has the prefill first."""
-    first = replace(prefill, deployment=deployment)
+def joined(deployment: Deployment, prefill: Planned, decode: Planned, level: int = 0) -> PlannedLanguage:
+    """Both phases as one; ``deployment`` has the prefill of each level right before its decode."""
+    at = next(k for k, e in enumerate(deployment.entries) if e.level == level)
+    first = replace(prefill, deployment=deployment, entry=at)
     wall = prefill.wall_s + decode.wall_s
     return PlannedLanguage(
-        deployment, decode.graph, decode.soc, decode.table, wall, decode.path, passes=decode.passes, entry=1, prefill=first
+        deployment, decode.graph, decode.soc, decode.table, wall, decode.path, passes=decode.passes, entry=at + 1, prefill=first
     )
-
-
-def _planned(
-    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], phase: tuple[int, int], plan_phase: Callable[[Graph], Planned]
-) -> Planned:
-    """The plan of ``phase``: new tokens, and tokens before them."""
-    report: list[PassReport] = []
-    graph = phase_graph(model, chip, asked, dims, *phase, report=report)
-    return replace(plan_phase(graph), passes=tuple(report))
 
 
 def phase_graph(
@@ -213,7 +164,7 @@ def step(planned: PlannedLanguage, past: int) -> Planned:
         return planned.decode
     graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, 1, past)
     graph = split(graph, planned.deployment.entries[planned.entry].splits)
-    table = cost_table(graph, planned.soc, planned.deployment.precision, planned.deployment.runtime)
+    table = priced(graph, planned.soc, planned.deployment, planned.entry)
     return replace(planned.decode, graph=graph, table=table)
 
 

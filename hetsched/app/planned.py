@@ -15,7 +15,7 @@ from hetsched.files import check_destination, write_atomically
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
 from hetsched.placement import placement_of
-from hetsched.plans import Deployment, Plan, SoCRef
+from hetsched.plans import Deployment, Entry, Plan, SoCRef, Switch
 from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 
@@ -91,11 +91,43 @@ class Planned:
         out: dict[str, Any] = {"anchored_to": [a.model_dump(mode="json") for a in anchors]} if anchors else {}
         if self.deployment.entries[self.entry].splits:
             out["splits"] = self.deployment.entries[self.entry].splits
+        if len({e.level for e in self.deployment.entries}) > 1:
+            out["levels"] = levels_summary(self.deployment.entries, self.deployment.switches)
         if self.plan.front:
             out["front"] = [f.model_dump(mode="json") for f in self.plan.front]
         if self.plan.prediction.loss is not None:
             out["loss"] = self.plan.prediction.loss
         return out if measured is None else out | {"measured": {"source": measured.source, "ops": len({o.op for o in measured.ops})}}
+
+
+def priced(graph: Graph, chip: SoC, deployment: Deployment, entry: int) -> CostTable:
+    """The cost table that an entry of a plan file was made with, for its graph or (decode steps) one of another context."""
+    from hetsched.app.corrections import corrected
+    from hetsched.app.inputs import cost_table
+    from hetsched_cost_models import table_at
+
+    e = deployment.entries[entry]
+    plain = cost_table(graph, chip, e.precision or deployment.precision, deployment.runtime)
+    table = corrected(plain, deployment.anchors, deployment.measured)
+    return table_at(table, chip, e.clocks) if e.clocks else table
+
+
+def levels_summary(entries: tuple[Entry, ...], switches: tuple[Switch, ...]) -> list[Mapping[str, object]]:
+    """The levels in figures, for ``plan --json``."""
+    taken = {s.after: s for s in switches if s.before[1] < s.after[1]}
+    out: list[Mapping[str, object]] = []
+    for e in entries:
+        s = taken.get((e.phase, e.level))
+        p = e.plan.prediction
+        out.append(
+            {
+                "phase": e.phase, "level": e.level, "latency_ms": p.latency_s * 1e3, "energy_mj": p.energy_j * 1e3,
+                "power_w": p.energy_j / p.latency_s if p.latency_s > 0 else 0.0, "clocks": e.clocks,
+                "queues": sorted({x.queue for x in e.plan.placements}), "switch_weight_mb": None if s is None else s.weight_bytes / 1e6,
+                "switch_ms": None if s is None else (s.pack_s + s.handover_s) * 1e3,
+            }
+        )  # fmt: skip
+    return out
 
 
 def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Path | None = None) -> Deployment:
@@ -131,12 +163,12 @@ def soc_ref(chip: SoC) -> SoCRef:
 
 
 def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Replace the user's own node names in ``name -> queue`` by the ops that they became.
+    """Replace the user's own node names in ``name -> queue`` by the ops that they became; ``*`` stays: every op.
 
     Raises:
         OptionError: no op or node has the name.
     """
-    by_origin = {o: op.name for op in graph.ops for o in (*op.origin, op.name)}
+    by_origin = {o: op.name for op in graph.ops for o in (*op.origin, op.name)} | {"*": "*"}
     out: dict[str, str] = {}
     for name, where in (wanted or {}).items():
         if name not in by_origin:
@@ -147,3 +179,8 @@ def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
             raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
         out[by_origin[name]] = where
     return out
+
+
+def pairs_of(forbidden: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """``(op, queue)`` pairs of ``op -> queue``, where a value may name several queues with commas between."""
+    return tuple((name, queue.strip()) for name, queues in forbidden.items() for queue in queues.split(","))

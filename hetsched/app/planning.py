@@ -11,13 +11,16 @@ import hetsched
 from hetsched.anchors import Anchor
 from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
+from hetsched.app.levels import Levels, plan_levels
 from hetsched.app.planned import Planned, soc_ref
 from hetsched.app.planning_task import Task
 from hetsched.app.splitting import with_splits
 from hetsched.app.static_ranges import with_static_ranges
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
+from hetsched.placement import placement_of
 from hetsched.plans import Deployment, Entry, Header, ModelRef, RangesRef
 from hetsched.socs import SoC
 
@@ -58,6 +61,7 @@ def plan(
     sensitivities: str | Path | None = None,
     pareto: int = 0,
     splits: bool = False,
+    levels: bool = False,
 ) -> Planned:
     """Decide where each operator runs.
 
@@ -75,7 +79,7 @@ def plan(
             depend on the machine's load; the wall clock stops it only at six times as long (``status: clock``).
         memory_limit_bytes: weights and activations may not exceed it.
         forced: op name (or the user's node name) -> queue or processor kind.
-        forbidden: op name -> queue or processor kind that it must not use.
+        forbidden: op name (``*``: every op) -> queue or processor kind that it must not use, or several with commas between.
         simulated: also simulate one inference with bandwidth contention (and let ``auto`` rank by it).
         progress: called with a short line whenever a stage begins.
         prompt: tokens of a prompt; with ``generate``, a language model is planned as prefill and decode
@@ -92,12 +96,14 @@ def plan(
         sensitivities: a file of what each op loses in integers, for ``mixed`` precision (``docs/solvers.md``).
         pareto: also look for this many plans between the fastest and the thriftiest.
         splits: let two processors share large operators where that pays.
+        levels: also plan for a phone that throttles, a plan a level.
 
     Raises:
         InputError: bad model, SoC or option.
         InfeasibleError: no placement satisfies the constraints.
     """
-    from hetsched.app.language import asked_of, plan_language, rewritten
+    from hetsched.app.language import asked_of, rewritten
+    from hetsched.app.language_planning import plan_language
     from hetsched_cost_models import parameter_version
 
     if objective not in get_args(Objective):
@@ -117,10 +123,10 @@ def plan(
             "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
             "memory_limit_bytes": memory_limit_bytes, "forced": forced, "forbidden": forbidden, "simulated": simulated,
             "progress": progress, "limits": limits, "sensitivities": sensitivities, "pareto": pareto,
-            "splits": splits,
+            "splits": splits, "levels": levels,
         }  # fmt: skip
         chip = find_soc(soc, overrides)
-        return plan_language(Path(model), chip, asked, dims or {}, lambda g: plan(g, chip, **options), memory_limit_bytes)
+        return plan_language(Path(model), chip, asked, dims or {}, lambda g, **more: plan(g, chip, **(options | more)), memory_limit_bytes)
     say = progress or (lambda _: None)
     began = time.perf_counter()
     say("loading")
@@ -140,7 +146,12 @@ def plan(
     if splits:
         say("splitting")
         costed, solution, shared = with_splits(task, costed, solution)
-    made = task.built(costed, solution)
+    base = Entry(plan=task.built(costed, solution), splits=shared)
+    more = Levels((), (), ())
+    if levels:
+        say("planning levels")
+        more = plan_levels(task, graph, base, Placed(costed.graph, costed.table, placement_of(base.plan, costed.table)[1]))
+        base = base.model_copy(update={"plan": base.plan.model_copy(update={"notes": (*more.notes, *base.plan.notes)})})
     deployment = Deployment(
         header=Header(hetsched=hetsched.__version__),
         model=ModelRef(path="" if graph.source is None else graph.source.name, sha256=graph.sha256, dims=dict(graph.dims)),
@@ -152,7 +163,8 @@ def plan(
         ranges=None if used is None else RangesRef(path=used.path.name, sha256=used.sha256),
         anchors=costed.anchors,
         measured=costed.measured,
-        entries=(Entry(plan=made, splits=shared),),
+        entries=(base, *more.entries),
+        switches=more.switches,
     )
     wall_s = time.perf_counter() - began
     return Planned(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetsched.anchors import Anchor
 from hetsched.app.inputs import cost_table, precision_notes, what_if_notes
-from hetsched.app.planned import op_names
+from hetsched.app.planned import op_names, pairs_of
 from hetsched.app.static_ranges import STATIC, WITHOUT_RANGES, is_float_model
 from hetsched.costs import CostTable
 from hetsched.graph import Graph
@@ -59,6 +59,10 @@ class Task:
     measured: str | Path | None
     simulated: bool
     pareto: int
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    """Processor -> fraction of its top clock; those not named run at the top."""
+    off: tuple[str, ...] = ()
+    """Queues that may not be used."""
 
     def costed(self, graph: Graph) -> Costed:
         """The costs of a graph.
@@ -68,11 +72,14 @@ class Task:
         """
         from hetsched.app.corrections import anchors_for, corrected, read_measured
         from hetsched.app.sensitivities import with_sensitivities
+        from hetsched_cost_models import table_at
 
         plain = cost_table(graph, self.chip, self.precision, self.runtime)
         anchored = anchors_for(self.loaded, self.chip, plain, self.precision, self.runtime, self.anchors, public=self.public_anchors)
         timed = None if self.measured is None else read_measured(self.measured, graph, plain)
         table = with_sensitivities(corrected(plain, anchored, timed), graph, self.sensitivities, self.limits)
+        if self.clocks:
+            table = table_at(table, self.chip, self.clocks)
         return Costed(graph, plain, table, anchored, timed)
 
     def problem(self, costed: Costed) -> Problem:
@@ -87,7 +94,7 @@ class Task:
         return Problem(
             table=costed.table, objective=self.objective,  # type: ignore[arg-type]
             memory_limit_bytes=self.memory_limit_bytes, forced=op_names(costed.graph, self.forced),
-            forbidden=tuple(op_names(costed.graph, self.forbidden).items()), limits=self.limits or UNLIMITED,
+            forbidden=(*pairs_of(op_names(costed.graph, self.forbidden)), *(("*", q) for q in self.off)), limits=self.limits or UNLIMITED,
             op_types=tuple(op.type for op in costed.graph.ops),
         )  # fmt: skip
 

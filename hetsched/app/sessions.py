@@ -8,11 +8,10 @@ from typing import Any
 
 import hetsched
 from hetsched import wrong_fields
-from hetsched.app.corrections import corrected
-from hetsched.app.inputs import cost_table, load, targeted
+from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.language import joined, rewritten
-from hetsched.app.planned import Planned
+from hetsched.app.language import joined, predicted, rewritten
+from hetsched.app.planned import Planned, priced
 from hetsched.app.planning import plan
 from hetsched.app.splitting import split
 from hetsched.app.static_ranges import ranges_of_plan
@@ -32,12 +31,13 @@ def is_plan_file(path: Path) -> bool:
         return f.read(256).lstrip()[:1] == b"{"
 
 
-def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | None = None, **plan_options: Any) -> Planned:
+def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | None = None, level: int = 0, **plan_options: Any) -> Planned:
     """A planned model: read back from a plan file, or planned now.
 
     Args:
         target: a plan file, a model file, a graph or a :class:`Planned`.
         soc: for a model: where to plan it (default ``host``). For a plan file: must be left out.
+        level: of a plan file: the throttle level whose plan is wanted.
         plan_options: passed to :func:`hetsched.app.planning.plan` for a model.
 
     Raises:
@@ -46,28 +46,38 @@ def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | N
     if isinstance(target, Planned):
         return target
     if isinstance(target, Graph) or not is_plan_file(Path(target)):
+        if level:
+            raise OptionError(f"--level {level} belongs to a plan file made with 'plan --levels', and {target} is a model")
         return plan(target, "host" if soc is None else soc, **plan_options)
     if soc is not None:
         raise PlanError(f"{target} is already a plan for a SoC: leave --soc out, or give the model file instead")
-    return read_plan(Path(target))
+    return read_plan(Path(target), level)
 
 
-def read_plan(path: Path) -> Planned:
-    """Rebuild graph and cost table of a plan file.
+def read_plan(path: Path, level: int = 0) -> Planned:
+    """Rebuild graph and cost table of a plan file, at one of the levels that it has plans for.
 
     Raises:
         PlanError: malformed, or the model or the SoC has changed since.
+        OptionError: there is no plan for the level.
     """
     deployment = Deployment.from_file(path)
     _check_versions(deployment, path)
     chip = _soc_of(deployment, path)
-    phases = [_entry(deployment, k, chip, path) for k in range(len(deployment.entries))]
+    there = sorted({e.level for e in deployment.entries})
+    if level not in there:
+        raise OptionError(f"{path} has no plan for level {level}: it has {', '.join(map(str, there))} (make more with 'plan --levels')")
+    phases = [_entry(deployment, k, chip, path) for k, e in enumerate(deployment.entries) if e.level == level]
     if len(phases) == 1:
         return phases[0]
-    names = [e.phase for e in deployment.entries]
+    names = [p.deployment.entries[p.entry].phase for p in phases]
     if names != ["prefill", "decode"]:
         raise PlanError(f"{path} has the phases {', '.join(names)} and not prefill and decode: make the plan again")
-    return joined(deployment, *phases)
+    whole = joined(deployment, phases[0], phases[1], level)
+    if level == 0 or deployment.language is None:
+        return whole
+    figures = deployment.language.model_copy(update={"prediction": predicted(whole)})
+    return joined(deployment.model_copy(update={"language": figures}), phases[0], phases[1], level)
 
 
 def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned:
@@ -81,7 +91,7 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     except OptionError as e:
         raise PlanError(f"the plan {path} does not fit its model: {e}") from e
     check_graph(entry.plan, graph)
-    table = corrected(cost_table(graph, chip, deployment.precision, deployment.runtime), deployment.anchors, deployment.measured)
+    table = priced(graph, chip, deployment, index)
     return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)
 
 

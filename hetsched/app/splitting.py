@@ -49,7 +49,7 @@ def with_splits(task: Task, whole: Costed, solution: Solution) -> tuple[Costed, 
     kept = _paying(task, whole, solution, offered) if offered else []
     if not kept:
         return whole, solution, {}
-    cuts = {whole.graph.ops[s.op].name: s.cuts for s in kept}
+    cuts: dict[str, tuple[int, ...]] = {whole.graph.ops[s.op].name: s.cuts for s in kept}
     made = task.costed(split(whole.graph, cuts))
     best = _solved(task, whole, solution, made, kept)
     if _rank(best) < _rank(solution) * (1 - LEAST):

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from hetsched.cli import machine_commands, measurement_commands
-from hetsched.cli.limit_options import MaxEnergy, MaxLatency, MaxLoss, MaxPower, MaxSegments, Pareto, Sensitivities, Splits
+from hetsched.cli.limit_options import (
+    Level,
+    LevelPlans,
+    MaxEnergy,
+    MaxLatency,
+    MaxLoss,
+    MaxPower,
+    MaxSegments,
+    Pareto,
+    Sensitivities,
+    Splits,
+)
 from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
 from hetsched.cli.rate_options import Deadline, Priority, Rate
 from hetsched.cli.shared_options import Dim, Json, Objective, Phase, Precision, Ranges, Runtime, Soc, Solver, TimeLimit, Trace, WhatIf
@@ -57,7 +68,7 @@ def plan(
     time_limit: TimeLimit = "5s",
     memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Weights and activations may not exceed it (300MB).")] = None,
     force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op (conv1=npu). Repeatable.")] = [],  # noqa: B006
-    forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op off a queue. Repeatable.")] = [],  # noqa: B006
+    forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op (*: all) off queues (npu,gpu). Repeatable.")] = [],  # noqa: B006
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the plan; of several models, a folder.")
     ] = None,
@@ -73,6 +84,7 @@ def plan(
     sensitivities: Sensitivities = None,
     pareto: Pareto = 0,
     splits: Splits = False,
+    levels: LevelPlans = False,
     rate: Rate = [],  # noqa: B006
     deadline: Deadline = [],  # noqa: B006
     priority: Priority = [],  # noqa: B006
@@ -102,7 +114,7 @@ def plan(
         ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
         forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
         anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
-        limits=limits, splits=splits,
+        limits=limits, splits=splits, levels=levels,
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
@@ -124,6 +136,7 @@ def simulate(
     precision: Precision = "auto",
     dim: Dim = [],  # noqa: B006
     what_if: WhatIf = [],  # noqa: B006
+    level: Level = 0,
     trace: Trace = None,
     as_json: Json = False,
 ) -> None:
@@ -133,7 +146,7 @@ def simulate(
     result = simulating.simulate_one(
         target, soc=soc, duration_s=options.seconds(duration, "--duration"), ambient_c=ambient, policy=policy,
         period_s=options.seconds(period, "--period"), precision=precision, dim=dim, trace=trace, quiet=as_json,
-        what_if=what_if,
+        what_if=what_if, level=level,
     )  # fmt: skip
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
@@ -153,6 +166,7 @@ def run(
     precision: Precision = "auto",
     ranges: Ranges = None,
     dim: Dim = [],  # noqa: B006
+    level: Level = 0,
     trace: Trace = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="Y.npz", help="Write the outputs.")] = None,
     as_json: Json = False,
@@ -162,7 +176,7 @@ def run(
 
     result = running.run_one(
         target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, precision=precision, ranges=ranges,
-        dim=dim, trace=trace, output=output, quiet=as_json,
+        dim=dim, level=level, trace=trace, output=output, quiet=as_json,
     )  # fmt: skip
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})
@@ -191,7 +205,7 @@ def report(
 
 @app.command(short_help="Why an operator is where it is")
 def explain(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
     op: Annotated[str, typer.Argument(metavar="OP", help="Its name: of an op of the plan, or of any of the model's own nodes.")],
     phase: Phase = None,
     as_json: Json = False,

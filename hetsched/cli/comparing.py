@@ -18,6 +18,8 @@ from hetsched.socs import SoC
 #: Types of operators named for one reason.
 _TYPES = 4
 _COLUMNS = ("SoC", "market", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile")
+#: Columns of the terminal's table that a narrow one lacks, in the order in which they go.
+_SPARE = (1, 7, 6, 4, 5)
 
 
 def compare_all(
@@ -60,13 +62,15 @@ def _show(found: Matrix, output: Path | None) -> None:
         body = [[s.id, s.market.tier if s.market else "-", *row] for s, row in zip(found.socs, rows, strict=True)]
         if not extra:
             body = [r[:-1] for r in body]
-        show.table(model, ["SoC", "tier", *_COLUMNS[2:], *extra], body, numeric=(3, 4, 5, 6, 7), whole=0)
+        show.table(model, ["SoC", "tier", *_COLUMNS[2:], *extra], body, numeric=(3, 4, 5, 6, 7), whole=0, spare=_SPARE)
         for text in _notes(found, model):
             show.line(text)
         show.line("")
     show.line(f"{CHEAP}; energy and memory are estimates")
     for basis, socs in _by_basis(found.socs).items():
         show.line(f"{', '.join(socs)}: {basis}")
+    if any(c.anchor for c in found.cells):
+        show.line("^ anchored: corrected by a public measurement of this network")
     show.line(f"* first compile {COMPILE_BASIS}; - where nothing is known")
     if output is not None:
         show.line(f"page: {output}")
@@ -89,7 +93,7 @@ def row_of(cell: Cell) -> list[str]:
     verdict = cell.verdict + (f" ({sum(f.count for f in cell.fallbacks)} ops)" if cell.fallbacks else "")
     memory = "-" if not cell.npu_bytes else show.megabytes(cell.npu_bytes) + ("!" if cell.warning else "")
     compiled = "-" if cell.compile_s is None else f"{show.seconds(cell.compile_s)}*"
-    latency = show.seconds(cell.latency_s) + (" anchored" if cell.anchor else "")
+    latency = show.seconds(cell.latency_s) + ("^" if cell.anchor else "")
     holds = "no: too slow" if cell.sustained is None else held(cell)
     return [verdict, latency, f"{show.seconds(low)}-{show.seconds(high)}", show.joules(cell.energy_j), memory, compiled, holds]
 
@@ -125,7 +129,7 @@ def _by_reason(cell: Cell) -> dict[str, str]:
     rows: dict[str, list[str]] = {}
     for f in cell.fallbacks:
         rows.setdefault(f.reason, []).append(f"{f.count} {f.type}")
-    return {r: ", ".join(t[:_TYPES]) + (f" and {len(t) - _TYPES} more types" if len(t) > _TYPES else "") for r, t in rows.items()}
+    return {r: ", ".join(t[:_TYPES]) + (f" and {len(t) - _TYPES} more" if len(t) > _TYPES else "") for r, t in rows.items()}
 
 
 def answer(found: Matrix, model: str) -> str:

@@ -20,3 +20,7 @@ Sensitivities = Annotated[
 ]
 Pareto = Annotated[int, typer.Option("--pareto", metavar="N", help="Also look for N plans between the fastest and the thriftiest.")]
 Splits = Annotated[bool, typer.Option("--split", help="Let two processors share a large operator, where the whole plan gains by it.")]
+LevelPlans = Annotated[
+    bool, typer.Option("--levels", help="Also plan for a phone that throttles: NPU slowed (1), NPU off (2), least energy without it (3).")
+]
+Level = Annotated[int, typer.Option("--level", metavar="N", help="Of a plan file made with --levels: the plan for this level.")]

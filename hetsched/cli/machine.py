@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetsched.cli.progress import progress
-from hetsched.socs import SoC
+from hetsched.socs import HOST, SoC
 
 
 def calibrate(quiet: bool, fresh: bool = False) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def soc_rows() -> list[dict[str, Any]]:
 
     rows = [_soc_row(load_soc(name)) for name in list_socs()]
     host = dict.fromkeys(rows[0]) if rows else {}
-    return [*rows, host | {"id": "host", "name": "this machine, measured", "vendor": "", "cpu": "", "gpu": "", "npu": ""}]
+    return [*rows, host | {"id": HOST, "name": "this machine, measured", "vendor": "", "cpu": "", "gpu": "", "npu": ""}]
 
 
 def _soc_row(soc: SoC) -> dict[str, Any]:

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
-_Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension. Repeatable.")]
-
+from hetsched.cli.shared_options import Dim, Json, Precision, Runtime, Solver, WhatIf
 
 Anchors = Annotated[
     list[str],
@@ -27,17 +25,17 @@ Measured = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
-    app.command("import")(import_profile)
-    app.command()(accuracy)
-    app.command()(compare)
+    app.command("import", short_help="Read a profile that was taken on a device")(import_profile)
+    app.command(short_help="Predictions against public measurements")(accuracy)
+    app.command(short_help="Which SoCs run these models, which is the cheapest")(compare)
 
 
 def import_profile(
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="ONNX Runtime, TFLite, QNN or AI Hub profile, table or trace.")],
     model: Annotated[Path | None, typer.Option("--model", metavar="M", help="Name the operators as in a plan of this model.")] = None,
     soc: Annotated[str | None, typer.Option("--soc", metavar="ID", help="The SoC that it was taken on.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", metavar="Q", help="Where it ran, if it does not say so: cpu, gpu, npu.")] = None,
-    dim: _Dim = [],  # noqa: B006
+    queue: Annotated[str | None, typer.Option("--queue", metavar="Q", help="Where all of it ran, whatever it says: cpu, gpu, npu.")] = None,
+    dim: Dim = [],  # noqa: B006
     output: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +45,7 @@ def import_profile(
             help="Page beside the prediction (.html), trace (.pftrace, .parquet) or times for 'plan' (.json).",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Read a profile taken on a device, as a trace or as measured times of operators."""
     from hetsched.cli import importing
@@ -56,9 +54,9 @@ def import_profile(
 
 
 def accuracy(
-    chips: Annotated[list[str], typer.Argument(metavar="[SOC...]", help="SoC ids. Default: all that have measurements.")] = [],  # noqa: B006
+    chips: Annotated[list[str], typer.Argument(metavar="[ID]", help="SoC ids. Default: all that have measurements.")] = [],  # noqa: B006
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Also write a page with plots.")] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """How far predictions are from the public measurements that ship with hetsched."""
     from hetsched.cli import measurements
@@ -67,21 +65,21 @@ def accuracy(
 
 
 def compare(
-    models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help="Model files.")],
+    models: Annotated[list[Path], typer.Argument(metavar="MODEL", help="Model files.")],
     soc: Annotated[list[str], typer.Option("--soc", metavar="ID", help="A SoC id or file, repeatable, or 'all'.")] = [],  # noqa: B006
     target: Annotated[str | None, typer.Option(metavar="TIME", help="Latency that must hold (33ms): names the cheapest SoC.")] = None,
     duration: Annotated[str | None, typer.Option("--for", metavar="TIME", help="For how long --target must hold (30min).")] = None,
-    ambient: Annotated[float, typer.Option(help="Ambient temperature in degrees Celsius.")] = 25.0,
-    precision: Annotated[str, typer.Option(help="As of 'plan'.")] = "auto",
-    runtime: Annotated[str, typer.Option(help="As of 'plan'.")] = "default",
-    solver: Annotated[str, typer.Option(help="As of 'plan'.")] = "auto",
+    ambient: Annotated[float, typer.Option(metavar="CELSIUS", help="Temperature around the phone.")] = 25.0,
+    precision: Precision = "auto",
+    runtime: Runtime = "default",
+    solver: Solver = "auto",
     dim: Annotated[
         list[str], typer.Option("--dim", metavar="[MODEL:]NAME=N", help="Bind a symbolic dimension, of all models or of one. Repeatable.")
     ] = [],  # noqa: B006
-    what_if: Annotated[list[str], typer.Option("--set", metavar="FIELD=VALUE", help="As of 'plan', on every SoC. Repeatable.")] = [],  # noqa: B006
+    what_if: WhatIf = [],  # noqa: B006
     no_anchor: NoAnchor = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Write the matrix as a page.")] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Which SoCs run these models, what falls back, how fast, and which is the cheapest that holds a target."""
     from hetsched.cli import comparing

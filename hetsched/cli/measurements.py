@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hetsched_cost_models.accuracy import Group
 
 #: Columns of the tables: the page and ``--json`` have each on its own, and the mean error besides.
-_HEADS = ("chip", "what", "rows", *(h for h in HEADS[7:] if h != "mean"))
+_HEADS = ("what", "rows", *(h for h in HEADS[7:] if h != "mean"))
 
 
 def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> None:
@@ -41,21 +41,22 @@ def accuracy(chips: Sequence[str], *, output: Path | None, as_json: bool) -> Non
     show.table(
         "layers left on the CPU, all chips", FALLBACK_HEADS, [fallback_cells(s) for s in found.placement], numeric=(1, 2, 3), whole=0
     )
-    show.line("errors are |predicted - measured| / measured, not anchored unless it says so; every model weighs alike")
+    show.line("errors are |predicted - measured| / measured, not anchored unless it says so; models weigh alike")
     show.line("in 80 %: share of the measurements inside the 80 % interval")
-    show.line("fit: rows that were fitted (flattering); validate: same chip, models that were not; other chip: from its published figures")
+    show.line("fit: rows that were fitted (flattering); validate: same chip, models that were not fitted;")
+    show.line("other chip: predicted from its published figures")
     if not chips:
-        show.line("'hetsched accuracy SOC' says it by precision, runtime and use; so do the page (-o FILE.html) and --json")
+        show.line("by precision, runtime and use: 'hetsched accuracy SOC', the page (-o FILE.html) or --json")
     if output is not None:
         show.line(f"page: {output}")
 
 
 def _print(title: str, groups: Sequence[Group]) -> None:
-    """A table that fits a terminal: unit, precision, runtime and use are one column."""
-    rows = []
+    """A table that fits a terminal: the chips are headings; unit, precision, runtime and use are one column."""
+    rows: dict[str, list[list[str]]] = {}
     for group in groups:
         chip, unit, precision, runtime, use, *figures = cells(group)
         what = " ".join(w for w in (unit, precision, runtime, use) if w != "all")
         shown = [f for h, f in zip(HEADS[5:], figures, strict=True) if h not in ("models", "mean")]
-        rows.append([chip, what, *shown])
-    show.table(title, _HEADS, rows, numeric=tuple(range(2, len(_HEADS))), whole=0)
+        rows.setdefault(chip, []).append([what, *shown])
+    show.grouped(title, _HEADS, rows, numeric=tuple(range(1, len(_HEADS))), spare=(_HEADS.index("in 25 %"), _HEADS.index("p90")))

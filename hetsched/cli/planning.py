@@ -46,6 +46,7 @@ def plan_all(
     sensitivities: Path | None = None,
     pareto: int = 0,
     splits: bool = False,
+    levels: bool = False,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
@@ -62,7 +63,7 @@ def plan_all(
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
                 overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,
-                limits=limits, sensitivities=sensitivities, pareto=pareto, splits=splits,
+                limits=limits, sensitivities=sensitivities, pareto=pareto, splits=splits, levels=levels,
             )  # fmt: skip
         if target is not None:
             planned.save(target)

@@ -24,6 +24,7 @@ def run_one(
     precision: str,
     ranges: Path | None,
     dim: Sequence[str],
+    level: int,
     trace: Path | None,
     output: Path | None,
     quiet: bool,
@@ -36,7 +37,7 @@ def run_one(
         bar.stage("planning and compiling")
         result = run(
             target, soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate,
-            **plan_options(target, precision, dim, ranges),
+            level=level, **plan_options(target, precision, dim, ranges),
         )  # fmt: skip
     traces.write(result.trace, trace)
     if output is not None:

@@ -169,11 +169,13 @@ def plan(planned: Planned) -> None:
         [b.solver, seconds(b.latency_s), joules(b.energy_j), "-" if b.segments is None else str(b.segments), b.reason] for b in p.baselines
     ]
     baselines.append(["this plan", seconds(pred.latency_s), joules(pred.energy_j), str(len(p.segments)), ""])
-    table("", ["", "latency", "energy", "segments", ""], baselines, numeric=(1, 2, 3))
+    table("", ["placement", "latency", "energy", "segments", ""], baselines, numeric=(1, 2, 3), whole=0)
     if p.front:
         front(p)
     counts = planned.summary()["ops_by_processor"]
     line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in counts.items()))
+    if "levels" in planned.summary():
+        levels(planned.summary()["levels"])
     shared = planned.deployment.entries[planned.entry].splits
     if shared:
         line(f"shared by two processors: {len(shared)} op(s): {', '.join(list(shared)[:3])}{' ...' if len(shared) > 3 else ''}")
@@ -181,6 +183,17 @@ def plan(planned: Planned) -> None:
         line(f"note: {note}")
     if planned.path is not None:
         line(f"plan: {planned.path}")
+
+
+def levels(found: Sequence[Mapping[str, Any]]) -> None:
+    """The plans for a phone that throttles, and what going to each costs."""
+    rows = []
+    for e in found:
+        name = str(e["level"]) if e["phase"] == "inference" else f"{e['phase']} {e['level']}"
+        packed = "" if e["switch_ms"] is None else f"{e['switch_weight_mb']:.3g} MB, {seconds(e['switch_ms'] / 1e3)}"
+        figures = [seconds(e["latency_ms"] / 1e3), joules(e["energy_mj"] / 1e3), f"{e['power_w']:.2f} W"]
+        rows.append([name, *figures, ", ".join(e["queues"]), packed])
+    table("throttle levels", ["level", "latency", "energy", "power", "on", "weights to pack"], rows, numeric=(1, 2, 3))
 
 
 def front(plan: Plan) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.cli.show import joules, line, megabytes, proof, seconds, table
+from hetsched.cli.show import joules, levels, line, megabytes, proof, seconds, table
 
 
 def plan(planned: PlannedLanguage) -> None:
@@ -32,6 +32,11 @@ def plan(planned: PlannedLanguage) -> None:
         f" ({p.kv_bytes_per_token} bytes a token, {planned.kv})"
     )
     _weights(planned)
+    for s in planned.deployment.switches:
+        if (s.before, s.after) == (("prefill", 0), ("decode", 0)) and s.state_bytes:
+            line(f"from prompt to answer: {megabytes(s.state_bytes)} of caches move to another processor, about {seconds(s.handover_s)}")
+    if "levels" in summary:
+        levels(summary["levels"])
     for name, phase in planned.phases.items():
         found = phase.plan
         beside = ", ".join(f"{b.solver} {seconds(b.latency_s)}" for b in found.baselines if b.latency_s is not None)

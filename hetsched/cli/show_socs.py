@@ -104,10 +104,29 @@ def sources(soc: SoC) -> None:
     if soc.market is not None:
         origin = soc.market.source or f"estimated: {soc.market.estimated}"
         lines.insert(0, ["market", f"{soc.market.tier} of {soc.market.release}", origin])
-    show.table(soc.name, ["figure", "value", "where from"], lines, numeric=(1,))
+    show.grouped(soc.name, ["figure", "value", "where from"], _by_part(lines), numeric=(1,))
+    show.line(_PATHS)
 
 
 def difference(a: SoC, b: SoC, found: Sequence[Difference]) -> None:
     """The figures in which two SoCs differ."""
     lines = [[d.path, quantity(d.path, d.a), quantity(d.path, d.b), "" if d.ratio is None else f"{d.ratio:.3g}"] for d in found]
-    show.table(f"{a.name} and {b.name}", ["figure", a.id, b.id, "ratio"], lines, numeric=(1, 2, 3), whole=0)
+    show.grouped(f"{a.name} and {b.name}", ["figure", a.id, b.id, "ratio"], _by_part(lines), numeric=(1, 2, 3))
+    show.line(_PATHS)
+
+
+_PATHS = "(--set takes heading, dot, name: processors.npu.launch_s=1e-4)"
+#: Fields whose keys are part of a figure's own name: ``peak_ops_s.i8``.
+_KEYED = ("peak_ops_s", "together_bytes_s", "utilisation")
+
+
+def _by_part(lines: Iterable[list[str]]) -> dict[str, list[list[str]]]:
+    """Lines that begin with a dotted path, under the part of the SoC that the path leads to."""
+    out: dict[str, list[list[str]]] = {}
+    for path, *rest in lines:
+        part, _, name = path.rpartition(".")
+        above, _, key = part.rpartition(".")
+        if key in _KEYED:
+            part, name = above, f"{key}.{name}"
+        out.setdefault(part or "whole SoC", []).append([name, *rest])
+    return out

@@ -23,6 +23,7 @@ def simulate_one(
     period_s: float | None,
     precision: str,
     dim: Sequence[str],
+    level: int,
     trace: Path | None,
     quiet: bool,
     what_if: Sequence[str] = (),
@@ -32,7 +33,7 @@ def simulate_one(
     with progress("simulating", quiet) as bar:
         result = simulate(
             target, soc, duration_s=duration_s, ambient_c=ambient_c, policy=policy, period_s=period_s, progress=bar.share,
-            **plan_options(target, precision, dim, what_if=what_if),
+            level=level, **plan_options(target, precision, dim, what_if=what_if),
         )  # fmt: skip
     traces.write(result.trace, trace)
     return result

@@ -19,7 +19,9 @@ from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.sessions import read_plan
 from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import Role
+from hetsched.partition.switching import Placed, switch_cost
 from hetsched.plan_rules import check_memory
+from hetsched.plans import Language
 from hetsched.segments import schedule
 from hetsched.states import cache_bytes, kv_bytes_per_token
 
@@ -344,3 +346,51 @@ def test_phase_graph_is_what_one_phase_is(usual: PlannedLanguage, folder: Folder
     alone = hetsched.plan(folder(), PHONE, dims={"tokens": 96}, solver="heft", simulated=False)
     same = phase_graph(folder() / "config.json", found.soc, found.asked.model_copy(update={"sampling": ""}), {}, 96, 0)
     assert [op.name for op in same.ops] == [op.name for op in alone.graph.ops]
+
+
+def test_phases_share_processors_where_two_copies_of_the_weights_do_not_fit(folder: Folder) -> None:
+    """On the Dimensity the prompt goes to the accelerators and the answer to the CPU, each with weights of its own."""
+    model = folder(hidden_size=512, intermediate_size=1024, num_attention_heads=8, head_dim=64, vocab_size=4000)
+    options: dict[str, Any] = {"prompt": 16, "generate": 32, "time_limit_s": 0.5}
+    free = hetsched.plan(model, "dimensity-9300", **options)
+    one = max(phase.plan.prediction.peak_memory_bytes for phase in free.phases.values())
+    assert free.prediction.peak_memory_bytes > 1.4 * one
+    held = hetsched.plan(model, "dimensity-9300", **options, memory_limit_bytes=int(1.2 * one))
+    assert held.prediction.peak_memory_bytes <= 1.2 * one
+    assert held.prediction.ttft_s + 32 / held.prediction.decode_rate >= free.prediction.ttft_s + 32 / free.prediction.decode_rate
+    with pytest.raises(InfeasibleError, match=r"on the same processors|fits into"):
+        hetsched.plan(model, "dimensity-9300", **options, memory_limit_bytes=int(0.9 * one))
+
+
+def test_the_switch_from_prompt_to_answer_is_in_the_plan(usual: PlannedLanguage) -> None:
+    (switch,) = [s for s in usual.deployment.switches if s.before == ("prefill", 0)]
+    first, second = ({p.queue for p in phase.plan.placements} for phase in usual.phases.values())
+    assert switch.after == ("decode", 0)
+    if first == second and len(first) == 1:
+        assert (switch.weight_bytes, switch.state_bytes) == (0, 0)
+
+
+def test_caches_that_change_processor_are_handed_over(folder: Folder) -> None:
+    model = folder()
+    prefill = hetsched.plan(phase_graph_of(model, 96, 0), PHONE, solver="single:npu")
+    decode = hetsched.plan(phase_graph_of(model, 1, 127), PHONE, solver="single:cpu")
+    cost = switch_cost(*(Placed(p.graph, p.table, p.placement[1]) for p in (prefill, decode)))
+    assert cost.state_bytes == 96 * PER_TOKEN
+    assert cost.weight_bytes == decode.plan.prediction.weight_bytes
+    assert cost.handover_s > 0
+
+
+def phase_graph_of(model: Path, tokens: int, past: int) -> Any:
+    return phase_graph(model, hetsched.soc(PHONE), Language(prompt=96, generate=32), {}, tokens, past)
+
+
+def test_a_decoder_has_levels_in_both_phases(folder: Folder, tmp_path: Path) -> None:
+    made = planned(folder(), levels=True, time_limit_s=0.5)
+    stages = [(e.phase, e.level) for e in made.deployment.entries]
+    assert stages[:2] == [("prefill", 0), ("decode", 0)] and len(stages) % 2 == 0 and len(stages) > 2
+    path = made.save(tmp_path / "levels.plan.json")
+    top = stages[-1][1]
+    again = read_plan(path, top)
+    assert isinstance(again, PlannedLanguage)
+    assert again.plan == made.deployment.entries[-1].plan
+    assert again.prediction.decode_rate < made.prediction.decode_rate * 1.01

@@ -1,0 +1,79 @@
+"""Plans for a phone that throttles: one a level, read back, simulated, and what switching between them costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hetsched
+from hetsched.app.sessions import read_plan
+from hetsched.errors import OptionError
+from hetsched.plans import Deployment
+
+PHONE = "snapdragon-8-gen-3"
+DIMS = {"width": 16}
+
+
+@pytest.fixture
+def planned(two_branch: Path) -> hetsched.Planned:
+    return hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=1.0, levels=True)
+
+
+def test_every_level_has_its_plan(planned: hetsched.Planned) -> None:
+    entries = planned.deployment.entries
+    assert [e.level for e in entries] == [0, 1, 2, 3]
+    cool, slow, off, least = (e.plan for e in entries)
+    assert 0 < entries[1].clocks["npu"] < 1
+    assert slow.prediction.latency_s >= cool.prediction.latency_s
+    assert all(p.queue != "npu" for plan in (off, least) for p in plan.placements)
+    assert least.objective == "energy"
+    assert least.prediction.energy_j <= off.prediction.energy_j * 1.5
+    assert planned.plan == cool
+    assert [row["level"] for row in planned.summary()["levels"]] == [0, 1, 2, 3]
+    json.dumps(planned.summary(), allow_nan=False)
+
+
+def test_the_file_holds_them_and_each_reads_back(planned: hetsched.Planned, tmp_path: Path) -> None:
+    path = planned.save(tmp_path / "p.json")
+    assert Deployment.from_file(path).entries == planned.deployment.entries
+    for level in range(4):
+        again = read_plan(path, level)
+        assert again.plan == planned.deployment.entries[level].plan
+        simulated = hetsched.simulate(path, level=level)
+        assert simulated.outcome.first_s == pytest.approx(again.plan.prediction.simulated_s, rel=1e-6)
+    with pytest.raises(OptionError, match="no plan for level 4"):
+        read_plan(path, 4)
+
+
+def test_switches_say_what_has_to_be_packed(planned: hetsched.Planned) -> None:
+    switches = {(s.before[1], s.after[1]): s for s in planned.deployment.switches}
+    assert set(switches) == {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}
+    leaves = {level: {p.queue for p in planned.deployment.entries[level].plan.placements} for level in range(4)}
+    if leaves[0] == leaves[1] == {"npu"}:
+        assert switches[0, 1].weight_bytes == 0
+    assert switches[1, 2].weight_bytes == planned.deployment.entries[2].plan.prediction.weight_bytes
+    assert switches[1, 2].pack_s > 0
+    assert all(s.state_bytes == 0 for s in switches.values())
+
+
+def test_a_model_without_levels_has_one_plan(two_branch: Path, tmp_path: Path) -> None:
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5)
+    assert len(planned.deployment.entries) == 1 and planned.deployment.switches == ()
+    with pytest.raises(OptionError, match="no plan for level 2"):
+        read_plan(planned.save(tmp_path / "p.json"), 2)
+    with pytest.raises(OptionError, match="--level 1 belongs to a plan file"):
+        hetsched.simulate(two_branch, PHONE, level=1, dims=DIMS)
+
+
+def test_this_machine_has_no_levels(two_branch: Path) -> None:
+    with pytest.raises(OptionError, match="has no accelerator"):
+        hetsched.plan(two_branch, "host", dims=DIMS, time_limit_s=0.5, levels=True)
+
+
+def test_a_level_that_cannot_place_the_model_says_why(two_branch: Path) -> None:
+    first = hetsched.load(two_branch, DIMS).ops[0].name
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, forced={first: "npu"})
+    assert [e.level for e in planned.deployment.entries] == [0, 1]
+    assert [n.split(" has no plan")[0] for n in planned.plan.notes if "has no plan" in n] == ["level 2", "level 3"]
