@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models bench-kernels bench-plan bench-table bench-solvers bench-host bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +29,14 @@ demo: $(STAMP) ## Plan, simulate, run and report a real trained model (into demo
 	@$(BIN)/python tests/models/fetch.py models pp-ocrv4-det
 	@$(BIN)/python docs/demo.py demo
 
-test: $(STAMP) models ## Run the test suite
+test: $(STAMP) models peers ## Run the test suite
 	@$(BIN)/python -m pytest -q -n auto
 
 models: $(STAMP) ## Bring the real models that the tests use (into models/)
 	@$(BIN)/python tests/models/fetch.py models >/dev/null || echo "some real models could not be fetched: their tests will be skipped"
+
+peers: $(STAMP) ## Bring the published list schedulers that ours are compared with (into .venv/peers)
+	@[ -d $(VENV)/peers/pysmt ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/peers -r tests/task_graphs/peers.txt || echo "anrg-saga could not be fetched: what compares with it is left out"
 
 lint: $(STAMP) ## Style and formatting
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -59,9 +62,14 @@ bench-table: $(STAMP) models ## Time of cost tables, up to 10,000 operators (GRA
 bench-host: $(STAMP) models ## Predicted against measured latency of ten models on this machine (JSON=--json)
 	@$(BIN)/python tests/bench_host.py $(JSON)
 
-bench-solvers: $(STAMP) ## List schedulers: tasks a second, and against anrg-saga (brought apart, into .venv/peers, where it can be)
-	@[ -d $(VENV)/peers/saga ] || $(BIN)/python -m pip install -q --disable-pip-version-check --target $(VENV)/peers anrg-saga==2.0.2 || echo "anrg-saga cannot be installed: its rows are left out"
+bench-exact: $(STAMP) ## Solvers against every plan of 1,000 small graphs (GRAPHS=...)
+	@$(BIN)/python tests/bench_exact.py $(GRAPHS)
+
+bench-solvers: $(STAMP) peers ## Task graphs: tasks a second, proofs, and against anrg-saga
 	@$(BIN)/python tests/bench_solvers.py $(VENV)/peers
+
+bench-memory: $(STAMP) ## Arenas of plans over the shared models: bound, saving, a greedy arena (MODELS=..., default ../shared/models)
+	@$(BIN)/python tests/bench_memory.py $(MODELS)
 
 bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=..., default ../shared/models)
 	@$(BIN)/python tests/bench_models.py $(MODELS)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from hetsched.costs import CostTable, Domain, Queue, Refusal
 from hetsched.graph import Csr, DType, Graph, Op, Role, Tensor
 from hetsched.partition.timing import Costs, Figures, figures
+
+sys.path.append(str(Path(__file__).parent))  # for the modules beside the tests
 
 KINDS = ("cpu", "gpu", "npu", "cpu")
 US = 1e-6
@@ -163,3 +167,9 @@ def every_plan() -> Callable[[Costs], list[Figures]]:
         return [figures(c, order, placement) for placement in product(*c.alts) for order in orders]
 
     return timed
+
+
+@pytest.fixture(scope="session")
+def topological() -> Callable[[Costs], list[list[int]]]:
+    """``topological(costs)`` -> every topological order."""
+    return lambda c: list(topological_orders(c, [], list(range(c.n))))
