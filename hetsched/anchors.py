@@ -53,17 +53,22 @@ class Anchor(BaseModel):
         return f"{self.latency_s * 1e3:.3g} ms on {self.chip} ({self.runtime}, {self.precision}{unit})"
 
 
-def factors(anchors: Iterable[Anchor]) -> dict[str, float]:
-    """Factor of each processor kind: the geometric mean of the anchors of that kind, kinds in order of name.
+def counting(anchors: Iterable[Anchor], chip: str) -> dict[str, tuple[Anchor, ...]]:
+    """Kind of processor -> the anchors that correct it, kinds in order of name: those of the chip itself alone where there are any."""
+    found: dict[str, list[Anchor]] = {}
+    for a in anchors:
+        for kind in a.kinds:
+            found.setdefault(kind, []).append(a)
+    return {kind: tuple([a for a in v if a.chip == chip] or v) for kind, v in sorted(found.items())}
+
+
+def factors(anchors: Iterable[Anchor], chip: str) -> dict[str, float]:
+    """Factor of each processor kind of a chip: the geometric mean of the anchors that count there.
 
     Examples:
         >>> a = Anchor(chip="a", latency_s=2e-3, predicted_s=1e-3)
         >>> b = Anchor(chip="b", latency_s=2e-3, predicted_s=4e-3)
-        >>> factors([a, b])
-        {'npu': 1.0}
+        >>> factors([a, b], "c"), factors([a, b], "b")
+        ({'npu': 1.0}, {'npu': 0.5})
     """
-    found: dict[str, list[float]] = {}
-    for a in anchors:
-        for kind in a.kinds:
-            found.setdefault(kind, []).append(log(a.factor))
-    return {kind: exp(sum(v) / len(v)) for kind, v in sorted(found.items())}
+    return {kind: exp(sum(log(a.factor) for a in v) / len(v)) for kind, v in counting(anchors, chip).items()}

@@ -12,6 +12,7 @@
     │   ├── RangesError       a file of activation ranges, or one that belongs to another model
     │   ├── TraceError        a trace file
     │   └── OptionError       a command-line option or an API argument
+    │       └── UnknownRuntimeError   a vendor runtime that the SoC does not have
     ├── InfeasibleError       no placement satisfies the constraints: exit code 1
     ├── ExecutionError        a run failed (a kernel, a delegate, a worker): exit code 1
     └── CheckError            a numerical check failed: exit code 1
@@ -95,6 +96,10 @@ class TraceError(InputError):
 
 class OptionError(InputError):
     """An option or argument has a value that makes no sense."""
+
+
+class UnknownRuntimeError(OptionError):
+    """The SoC does not have the vendor runtime that is asked for; the message lists those that it has."""
 
 
 class InfeasibleError(HetschedError):

@@ -6,7 +6,9 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.:]*$", max_length=64)]
+from hetsched.soc_quantities import spelt
+
+Word = Annotated[str, Field(max_length=64), spelt(r"[A-Za-z][A-Za-z0-9_.:]*", "the type of an operator, such as Gelu")]
 #: A composite's type, or a composite's type with the activations that the compiler can put into it.
 Entry: TypeAlias = Word | Annotated[dict[Word, tuple[Word, ...]], Field(min_length=1, max_length=1)]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from hetsched import wrong_fields
 from hetsched.errors import RangesError
 from hetsched.files import write_atomically
 
@@ -138,10 +139,7 @@ def read_ranges(path: Path) -> ActivationRanges:
     try:
         return ActivationRanges.model_validate_json(path.read_bytes())
     except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"][:3]) or "the top level"
-        raise RangesError(
-            f"{path} is not a valid ranges file: {first['msg']} at {where}; make it again with 'hetsched calibrate-ranges'"
-        ) from e
+        fault = wrong_fields.fault(e, ActivationRanges)
+        raise RangesError(f"{path} is not a valid ranges file: {fault}; make it again with 'hetsched calibrate-ranges'") from e
     except RecursionError as e:
         raise RangesError(f"{path} is not a valid ranges file: it is nested too deeply") from e

@@ -35,22 +35,26 @@ PROCESSOR = {
     "bandwidth_gbps": ("bandwidth_bytes_s", 1e9),
     "core_bandwidth_gbps": ("core_bandwidth_bytes_s", 1e9),
     "vector_gbps": ("vector_bytes_s", 1e9),
+    "sparsity": ("sparsity", 1.0),
 }
 MEMORY = {
     "reachable_gbps": ("reachable_bytes_s", 1e9),
     "capacity_gb": ("capacity_bytes", 1e9),
     "system_cache_mb": ("system_cache_bytes", 1e6),
+    "system_cache_gbps": ("system_cache_bytes_s", 1e9),
+    "system_cache_pj_per_byte": ("system_cache_j_per_byte", 1e-12),
+    "pim_gbps": ("in_memory_bytes_s", 1e9),
     "energy_pj_per_byte": ("energy_j_per_byte", 1e-12),
 }
 LINK = {"sync_us": ("sync_s", 1e-6), "cache_maintenance_us": ("cache_maintenance_s", 1e-6)}
 RESISTANCE = {"k_per_w": ("k_per_w", 1.0)}
-#: Stages: what scales several figures comes before what sets one of them, and that before what multiplies peaks.
-_CLOCK, _MEMORY, _ONE, _PEAKS, _PATH = range(5)
+#: Stages: what scales several figures comes before what sets one of them.
+_CLOCK, _MEMORY, _ONE, _PATH = range(4)
 
 
 def names(raw: Raw) -> list[str]:
     """Every short name that this SoC has."""
-    of_processor = [*RATES, *PROCESSOR, "clock_ghz", "sparsity"]
+    of_processor = [*RATES, *PROCESSOR, "clock_ghz"]
     found = [f"{p['name']}.{a}" for p in raw["processors"] for a in of_processor]
     found += ["memory.bandwidth_gbps", *(f"memory.{a}" for a in MEMORY)]
     found += [f"{'-'.join(k['between'])}.{a}" for k in raw["links"] for a in LINK]
@@ -63,9 +67,7 @@ def stage(field: str) -> int:
         return _CLOCK
     if field == "memory.bandwidth_gbps":
         return _MEMORY
-    if field.count(".") > 1:
-        return _PATH
-    return _PEAKS if field.endswith(".sparsity") else _ONE
+    return _PATH if field.count(".") > 1 else _ONE
 
 
 def setter(raw: Raw, field: str) -> Callable[[str], None] | None:
@@ -102,8 +104,6 @@ def _of_processor(processor: Raw, field: str, name: str) -> Callable[[str], None
         return lambda text: _set_rate(processor, RATES[name], _round(_number(field, text) * 1e12))
     if name == "clock_ghz":
         return lambda text: _scale_clock(processor, field, _round(_number(field, text) * 1e9))
-    if name == "sparsity":
-        return lambda text: _scale_peaks(processor, field, _number(field, text))
     return _units(processor, PROCESSOR, field, name)
 
 
@@ -168,19 +168,12 @@ def _any_peak(cluster: Raw) -> Raw:
     return found
 
 
-def _scale_peaks(processor: Raw, field: str, factor: float) -> None:
-    """Matrix units that skip zeros: every peak times a factor (2:4 sparsity doubles them at best)."""
-    for cluster in processor["clusters"]:
-        peaks = cluster["peak_ops_s"]
-        cluster["peak_ops_s"] = {k: _scaled(v, factor, f"{field} = {factor:g}") for k, v in peaks.items()}
-
-
 def _scale_clock(processor: Raw, field: str, hz: float) -> None:
     """Another top clock: operating points, peaks, vector rate and dynamic power in proportion, voltages as they are."""
     factor = hz / max(c["operating_points"][-1]["hz"] for c in processor["clusters"])
-    _scale_peaks(processor, field, factor)
     why = f"{field} = {hz / 1e9:g}"
     for cluster in processor["clusters"]:
+        cluster["peak_ops_s"] = {k: _scaled(v, factor, why) for k, v in cluster["peak_ops_s"].items()}
         for point in cluster["operating_points"]:
             point["hz"] = _round(point["hz"] * factor)
         cluster["dynamic_w"] = _scaled(cluster["dynamic_w"], factor, why)

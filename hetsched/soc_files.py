@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hetsched import plain_yaml
+from hetsched import plain_yaml, wrong_fields
 from hetsched.errors import SoCError
 from hetsched.soc_overrides import apply
-from hetsched.socs import SoC
+from hetsched.socs import HOST, SoC
 
 #: A SoC file is a few kilobytes; anything beyond this is refused unread.
 MAX_FILE_BYTES = 1 << 20
@@ -71,16 +71,15 @@ def load_soc(id_or_path: str | Path, *, overrides: Mapping[str, str] | None = No
         raise SoCError(f"{path} has the field overrides, which only commands fill: write the values into the fields themselves")
     if not _is_path(id_or_path) and soc.id != path.stem:
         raise SoCError(f"{path}: the field id is {soc.id!r} but the file is called {path.name!r}; make them agree")
-    return overridden(soc, overrides or {}, str(path))
+    return overridden(soc, overrides or {})
 
 
-def overridden(soc: SoC, overrides: Mapping[str, str], where: str | None = None) -> SoC:
+def overridden(soc: SoC, overrides: Mapping[str, str]) -> SoC:
     """What-if hardware: the SoC with some fields set, which it remembers in ``overrides``.
 
     Args:
         soc: any SoC, as it was loaded or with earlier overrides.
         overrides: short name or dotted path -> value (``docs/soc_files.md``).
-        where: names the SoC in messages.
 
     Raises:
         SoCError: no such field, or a value that it cannot have.
@@ -92,10 +91,23 @@ def overridden(soc: SoC, overrides: Mapping[str, str], where: str | None = None)
     """
     if not overrides:
         return soc
+    from pydantic import ValidationError
+
     raw = soc.model_dump(mode="json")
     apply(raw, overrides)
     raw["overrides"] = {**soc.overrides, **overrides}
-    return validate_soc(raw, f"{where or soc.id} with the fields that are set")
+    try:
+        return SoC.model_validate(raw)
+    except ValidationError as e:
+        raise SoCError(_cannot_set(overrides, wrong_fields.fault(e, SoC, raw), soc.id)) from e
+
+
+def _cannot_set(overrides: Mapping[str, str], fault: wrong_fields.Fault, soc_id: str) -> str:
+    """The sentence on a field that was set to what it cannot be, or that makes another one wrong."""
+    guilty = [f for f in overrides if f"{fault.path}.".startswith(f"{f}.") or f"{f}.".startswith(f"{fault.path}.")] or sorted(overrides)
+    what = " and ".join(f"{f!r} to {overrides[f]!r}" for f in guilty)
+    plain = len(guilty) == 1 and fault.path.removesuffix(".value") == guilty[0].removesuffix(".value")
+    return f"cannot set {what} on {soc_id}: {fault.advice if plain else fault}"
 
 
 def validate_soc(raw: Any, where: str) -> SoC:
@@ -109,12 +121,7 @@ def validate_soc(raw: Any, where: str) -> SoC:
     try:
         return SoC.model_validate(raw)
     except ValidationError as e:
-        first = e.errors(include_url=False)[0]
-        field = _field_path(raw, first["loc"])
-        given = _short(first["input"])
-        message = first["msg"].removeprefix("Value error, ")
-        more = f" (and {e.error_count() - 1} more)" if e.error_count() > 1 else ""
-        raise SoCError(f"{where} is not a valid SoC file: {field} = {given}: {message}{more}") from e
+        raise SoCError(f"{where} is not a valid SoC file: {wrong_fields.fault(e, SoC, raw)}") from e
 
 
 def soc_sha256(soc: SoC) -> str:
@@ -138,7 +145,7 @@ def _resolve(id_or_path: str | Path, directory: Path | None) -> Path:
     known = soc_paths(directory)
     name = str(id_or_path)
     if name not in known:
-        raise SoCError(unknown_soc(name, (*known, "host")))
+        raise SoCError(unknown_soc(name, (*known, HOST)))
     return known[name]
 
 
@@ -164,24 +171,5 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     except ValueError as e:
         raise SoCError(f"{path} {e}") from e
     if not isinstance(raw, dict):
-        raise SoCError(f"{path} holds {_short(raw)}, not a mapping: a SoC file starts with 'schema_version: 1' and 'id: ...'")
+        raise SoCError(f"{path} holds {wrong_fields.short(raw)}, not a mapping: a SoC file starts with 'schema_version: 1' and 'id: ...'")
     return raw
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _field_path(raw: Any, location: tuple[int | str, ...]) -> str:
-    """``processors.npu.clusters.npu.top_w`` rather than ``processors.2.clusters.0.top_w``."""
-    names: list[str] = []
-    node = raw
-    for step in location:
-        try:
-            node = node[step]
-        except (LookupError, TypeError):
-            node = None
-        named = isinstance(step, int) and isinstance(node, dict) and isinstance(node.get("name"), str)
-        names.append(str(node["name"]) if named and isinstance(node, dict) else str(step))
-    return ".".join(names) or "the top level"

@@ -49,6 +49,22 @@ def apply(raw: Raw, overrides: Mapping[str, str]) -> None:
             short(text)
         else:
             _set_path(raw, field, text)
+    _check_cache(raw["memory"])
+
+
+def _check_cache(memory: Any) -> None:
+    """What the file's own system cache spares is inside the fitted figures: how much slower a chip is with less of it nobody has measured.
+
+    Raises:
+        SoCError: it is set to less.
+    """
+    cache = memory.get("system_cache_bytes") if isinstance(memory, dict) else None
+    was, value = (cache.get("was"), cache.get("value")) if isinstance(cache, dict) else (None, None)
+    if was is not None and isinstance(value, (int, float)) and value < was:
+        raise SoCError(
+            f"cannot set the system cache to {value / 1e6:g} MB: what the file's {was / 1e6:g} MB spare is inside the fitted figures, "
+            "so that only a larger one can be asked for"
+        )
 
 
 def _set_path(raw: Raw, field: str, text: str) -> None:

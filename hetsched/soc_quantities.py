@@ -5,11 +5,37 @@ Every one has exactly one origin: ``source`` (a document or a measurement) or ``
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.:-]*$", max_length=64)]
+from hetsched.wrong_fields import FAR_OFF
+
+
+def spelt(pattern: str, words: str) -> AfterValidator:
+    """Text that a pattern matches from its first to its last letter; ``words`` say what that is."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"it must be {words}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("it must be a number")
+    return value
+
+
+Name = Annotated[
+    str, Field(max_length=64), spelt(r"[a-z0-9][a-z0-9_.:-]*", "lower-case letters, digits and . _ : -, beginning with a letter or digit")
+]
+Number = Annotated[float, BeforeValidator(_no_truth)]
+"""A number as YAML has it, or as text (``3e9`` without a dot is text there); true and false are none."""
 
 
 class Strict(BaseModel):
@@ -32,7 +58,7 @@ def _check_origin(source: str | None, estimated: str | None, what: str) -> None:
 class Figure(Strict):
     """A number with where it comes from: exactly one of ``source`` and ``estimated`` (the basis of the estimate)."""
 
-    value: float = Field(ge=0)
+    value: Number = Field(ge=0)
     source: str | None = None
     estimated: str | None = None
     was: float | None = None
@@ -52,7 +78,8 @@ def within(low: float, high: float) -> AfterValidator:
 
     def check(figure: Figure) -> Figure:
         if not low <= figure.value <= high:
-            raise ValueError(f"the value {figure.value:g} makes no sense here: it must be from {low:g} to {high:g}")
+            said = f"the value {figure.value:g} makes no sense here: it must be from {low:g} to {high:g}"
+            raise PydanticCustomError(FAR_OFF, "{said}", {"said": said})
         return figure
 
     return AfterValidator(check)
@@ -90,7 +117,7 @@ class Market(Strict):
     """What a SoC is sold for, and since when. Prices are not published; tier and age stand for them."""
 
     tier: Tier
-    release: str = Field(pattern=r"^20\d\d-(0[1-9]|1[0-2])$")
+    release: Annotated[str, spelt(r"20\d\d-(0[1-9]|1[0-2])", "a year and a month, such as '2023-10'")]
     """Year and month of the announcement."""
     source: str | None = None
     estimated: str | None = None

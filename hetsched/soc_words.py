@@ -66,6 +66,7 @@ def processor_lines(soc: SoC, processor: Processor) -> list[tuple[str, str]]:
     lines += [(name, marked("peak_ops_s", found)) for name, found in peaks.items() if found is not None]
     return [
         *lines,
+        *([("sparsity", marked("sparsity", processor.sparsity))] if processor.sparsity is not None else []),
         ("reads", marked("bandwidth_bytes_s", processor.bandwidth_bytes_s)),
         ("on chip", marked("onchip_bytes", processor.onchip_bytes)),
         ("launch", marked("launch_s", processor.launch_s)),
@@ -83,10 +84,13 @@ def memory_lines(soc: SoC) -> list[tuple[str, str]]:
     """What a drawing says of the memory, and of the rest of the device."""
     m = soc.memory
     together = ", ".join(f"{pair} {marked('bytes_s', f)}" for pair, f in m.together_bytes_s.items())
+    added = [("cache", marked("bytes_s", m.system_cache_bytes_s))] if m.system_cache_bytes_s is not None else []
+    added += [("in memory", f"arithmetic on {marked('bytes_s', m.in_memory_bytes_s)}")] if m.in_memory_bytes_s is not None else []
     return [
         ("bandwidth", f"peak {marked('bytes_s', m.peak_bytes_s)}, reachable {marked('bytes_s', m.reachable_bytes_s)}"),
         ("together", together or "-"),
         ("size", f"{marked('_bytes', m.capacity_bytes)}, system cache {marked('_bytes', m.system_cache_bytes)}"),
+        *added,
         ("energy", marked("_j_per_byte", m.energy_j_per_byte)),
         ("rest", f"{marked('base_w', soc.base_w)} (display, radios, rails)"),
     ]

@@ -14,9 +14,11 @@ from pydantic import Field, model_validator
 
 from hetsched.errors import SoCError
 from hetsched.fusions import CONSERVATIVE, Fusions
-from hetsched.soc_quantities import Bytes, Features, Figure, Market, Name, PerByte, Rate, Seconds, Share, Strict, Watts, within
+from hetsched.soc_quantities import Bytes, Features, Figure, Market, Name, Number, PerByte, Rate, Seconds, Share, Strict, Watts, within
 
 Kind = Literal["cpu", "gpu", "npu"]
+#: Id of this machine, measured.
+HOST = "host"
 #: No queue has more cores; a longer list is a slip or an attack.
 MAX_CORES = 1024
 _CORE_LIST = re.compile(r"\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*")
@@ -52,8 +54,8 @@ def cores_of(target: str) -> tuple[int, ...]:
 class OperatingPoint(Strict):
     """A frequency and its supply voltage; ``voltage_estimated`` is shown wherever power is."""
 
-    hz: float = Field(ge=1e3, le=1e12)
-    v: float = Field(gt=0, le=2.5)
+    hz: Number = Field(ge=1e3, le=1e12)
+    v: Number = Field(gt=0, le=2.5)
     voltage_estimated: bool = True
 
 
@@ -121,6 +123,8 @@ class Processor(Strict):
     precision (``conv/i8``). What is absent comes from the cost model's parameters of the family."""
     vector_bytes_s: Rate | None = None
     """Rate of non-matrix work on data held on chip."""
+    sparsity: Annotated[Figure, within(1, 8)] | None = None
+    """How many times as fast products with pruned constant weights run (2:4: at most 2); None: zeros are not skipped."""
     fusions: Fusions = CONSERVATIVE
     """Composites that its compiler makes; it runs the parts of others one by one."""
 
@@ -151,7 +155,12 @@ class Memory(Strict):
     together_bytes_s: dict[str, Rate] = Field(default_factory=dict)
     """Measured sums for pairs (``cpu+npu``)."""
     system_cache_bytes: Bytes
+    system_cache_bytes_s: Rate | None = None
+    """Of what a user adds to the system cache; None: the cost model's estimate."""
+    system_cache_j_per_byte: PerByte | None = None
     energy_j_per_byte: PerByte
+    in_memory_bytes_s: Rate | None = None
+    """At which arithmetic inside the DRAM reads weights (PIM); None: there is none."""
 
 
 class ThermalNode(Strict):
@@ -178,7 +187,7 @@ class Trip(Strict):
     polling_s: Annotated[Figure, within(1e-3, 1e4)]
     processors: tuple[Name, ...]
     governor: Literal["step_wise", "power_allocator"] = "step_wise"
-    upper: float = Field(default=1.0, gt=0, le=1)
+    upper: Number = Field(default=1.0, gt=0, le=1)
     """Deepest state that it may ask for, as a share of a processor's states: the upper bound of the kernel's cooling map."""
 
 
@@ -223,7 +232,7 @@ class SoC(Strict):
     name: str
     vendor: str
     family: str
-    process_nm: float | None = Field(default=None, gt=0, le=1000)
+    process_nm: Number | None = Field(default=None, gt=0, le=1000)
     market: Market | None = None
     """What it is sold for and since when: the order from cheap to dear of ``compare``; None: not on the market."""
     processors: tuple[Processor, ...] = Field(min_length=1)
@@ -235,7 +244,7 @@ class SoC(Strict):
     base_w: Watts
     """Rest of the device (display, radios, rails) while inferring."""
     governor: Literal["performance", "schedutil", "powersave"] = "performance"
-    interval: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1, le=100)]] = (0.6, 1.6)
+    interval: tuple[Annotated[Number, Field(gt=0, le=1)], Annotated[Number, Field(ge=1, le=100)]] = (0.6, 1.6)
     """80 % interval of a latency prediction, as factors. Assumed, not calibrated: ``interval_estimated`` says on what basis."""
     interval_estimated: str = Field(default="assumed, not calibrated", min_length=1, max_length=500)
     """Basis of ``interval``; shown wherever the interval is."""
@@ -270,6 +279,11 @@ class SoC(Strict):
         absent = [core for core in wanted if core not in have]
         if absent and have:
             raise ValueError(f"queue {queue!r} names the core {absent[0]}, which {target.partition(':')[0]!r} does not have")
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is this machine: it runs plans on its own kernels, and what they support decides."""
+        return self.id == HOST
 
     @cached_property
     def by_name(self) -> dict[str, Processor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from hetsched.anchors import Anchor, factors
+from hetsched.anchors import Anchor, counting, factors
 
 
 def test_describe_names_chip_runtime_precision_and_other_units() -> None:
@@ -17,11 +17,18 @@ def test_describe_names_chip_runtime_precision_and_other_units() -> None:
 
 def test_several_anchors_of_a_unit_are_averaged_as_ratios() -> None:
     two = [Anchor(chip="a", latency_s=2e-3, predicted_s=1e-3), Anchor(chip="b", latency_s=8e-3, predicted_s=1e-3)]
-    assert factors(two) == {"npu": pytest.approx(4.0)}
+    assert factors(two, "c") == {"npu": pytest.approx(4.0)}
+
+
+def test_an_anchor_of_the_chip_itself_counts_alone() -> None:
+    own = Anchor(chip="a", latency_s=2e-3, predicted_s=1e-3)
+    other = Anchor(chip="b", latency_s=8e-3, predicted_s=1e-3, unit="all")
+    assert factors([other, own], "a") == {"cpu": pytest.approx(8.0), "gpu": pytest.approx(8.0), "npu": pytest.approx(2.0)}
+    assert counting([other, own], "a")["npu"] == (own,)
 
 
 def test_all_units_are_every_kind() -> None:
-    assert factors([Anchor(chip="a", latency_s=3e-3, predicted_s=1e-3, unit="all")]) == dict.fromkeys(
+    assert factors([Anchor(chip="a", latency_s=3e-3, predicted_s=1e-3, unit="all")], "b") == dict.fromkeys(
         ("cpu", "gpu", "npu"), pytest.approx(3.0)
     )
 

@@ -12,18 +12,17 @@ import numpy as np
 
 from hetsched_cost_models.accuracy import Point
 from hetsched_cost_models.fit.language_data import rates
-from hetsched_cost_models.fit.language_fit import Language
-from hetsched_cost_models.parameters import FITTED, read_parameters
-
-PHASES = ("decode", "prefill")
+from hetsched_cost_models.fit.language_fit import form_of
+from hetsched_cost_models.language_form import PHASES
+from hetsched_cost_models.language_rates import shipped
 
 
 def points() -> Iterator[Point]:
     """Every row of both phases; the unit names the phase, the precision the bits of a stored weight."""
-    stored = read_parameters(FITTED / "processors.yaml")
     for phase in PHASES:
         found = [r for r in rates() if getattr(r, phase) > 0]
-        predicted = np.exp(Language(found, phase).log_predicted({n: float(v["value"]) for n, v in stored[phase].items()})).tolist()
-        for r, seconds in zip(found, predicted, strict=True):
-            engine = f"{r.engine} in an app" if r.app else r.engine
-            yield Point(r.chip, f"{r.unit} {phase}", f"{r.bits:g} bits", engine, r.model, "fit", 1.0 / getattr(r, phase), seconds)
+        form, measured = form_of(found, phase)
+        ratios = np.exp(form.log_seconds(shipped().parameters[phase]) - measured).tolist()
+        for r, ratio in zip(found, ratios, strict=True):
+            engine, seconds = f"{r.engine} in an app" if r.app else r.engine, 1.0 / getattr(r, phase)
+            yield Point(r.chip, f"{r.unit} {phase}", f"{r.bits:g} bits", engine, r.model, "fit", seconds, ratio * seconds)

@@ -27,7 +27,7 @@ from hetsched.soc_files import list_socs, load_soc
 from hetsched_cost_models import accuracy_npu
 from hetsched_cost_models.accuracy import Point
 from hetsched_cost_models.anchoring import are_similar, relation
-from hetsched_cost_models.fit.dataset import CHIPS, RELEASE, RUNTIMES, SISTERS
+from hetsched_cost_models.fit.dataset import CHIPS, RELEASE, RUNTIMES, SISTERS, model_of
 from hetsched_cost_models.parameters import FITTED
 
 PRECISIONS = ("float", "w8a8", "w8a16")
@@ -56,9 +56,8 @@ def measured_rows(rows: Iterable[Mapping[str, str]], has: Callable[[str], bool])
         whole = row["layers_cpu"] == "0" and row["layers_gpu"] == "0" and row["shared_job"] == "0"
         if row["release"] != RELEASE or not whole or row["chipset"] not in CHIPS or row["precision"] not in PRECISIONS:
             continue
-        component = f"{row['model']}__{row['component']}"
-        model = component if has(component) else row["model"]
-        if row["runtime"] not in RUNTIMES or not has(model):
+        model = model_of(row, has)
+        if row["runtime"] not in RUNTIMES or model is None:
             continue
         key = (model, CHIPS[row["chipset"]], RUNTIMES[row["runtime"]], row["precision"])
         found[key].append(float(row["inference_time_ms"]) / 1e3)

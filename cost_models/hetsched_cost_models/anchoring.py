@@ -57,7 +57,7 @@ def anchored(table: CostTable, anchors: Iterable[Anchor]) -> CostTable:
     accelerator's factor, so that the latency of a plan with everything on one changes by exactly its factor. Bandwidths and the
     bytes of weights stay.
     """
-    scale = factors(anchors)
+    scale = factors(anchors, table.soc)
     if not scale:
         return table
     queue = np.array([scale.get(q.kind, 1.0) for q in table.queues])

@@ -26,6 +26,8 @@ _MOST = 0.9
 #: The chip that the half-widths by precision were calibrated on; others have only published figures.
 _CALIBRATED = "snapdragon-8-gen-3"
 _NAMES = {"f16": "float"}
+#: Precisions that no fit saw.
+_UNSEEN = {"w4a16": "4-bit weights", "f8": "8-bit floats"}
 _ALIKE = (VIEWS | ELEMENTWISE | CONVOLUTIONS | PRODUCTS) - {"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Einsum"} | {
     t for t, kind in KIND_OF_TYPE.items() if kind in ("compare", "convert")
 }
@@ -55,8 +57,8 @@ def of(
     unseen = unseen_types(graph, parts_on(ops, rate.processor.fusions), known) if known else ()
     used = [(int((found.option == i).sum()), x.precision) for i, x in enumerate(found.options) if x.queue == q]
     precision = min(used, key=lambda counted: (-counted[0], counted[1]))[1]
-    four = any(x.queue == q and x.precision == "w4a16" for x in found.options)
-    return interval(soc, rate, precision, (*unseen, *(("4-bit weights",) if four else ()))), (slow_path_note(unseen),) if unseen else ()
+    rare = {name for x in found.options if x.queue == q for name in (_UNSEEN.get(x.precision),) if name}
+    return interval(soc, rate, precision, (*unseen, *sorted(rare))), (slow_path_note(unseen),) if unseen else ()
 
 
 def _runs(found: Alternatives, queue: int, ops: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hetsched_cost_models.residency import share, spill
 from hetsched_cost_models.tiles import KINDS
 from hetsched_cost_models.work import FloatArray, IntArray
 
 #: Precisions in the order of the arrays, as alternatives are named.
-PRECISIONS = ("f16", "w8a8", "w8a16", "w4a16")
+PRECISIONS = ("f16", "w8a8", "w8a16", "w4a16", "f8")
 #: Classes of matrix work; ``rate/<class>`` is relative to a plain convolution's.
 _MATRIX = ("conv1x1", "conv", "grouped", "gemm", "matmul")
 _CONVOLUTIONS = ("conv1x1", "conv", "grouped")
@@ -51,11 +52,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A chip's figures: MACs per second in float16, INT8 and with 4-bit weights, vector and memory bytes per second, bytes on chip."""
+    """A chip's figures: MACs per second, vector and memory bytes per second, bytes on chip; INT4 is with 4-bit weights."""
 
     float_macs_s: float
     int8_macs_s: float
     int4_macs_s: float
+    float8_macs_s: float
     vector_bytes_s: float
     bandwidth_bytes_s: float
     onchip_bytes: float
@@ -64,18 +66,24 @@ class Unit:
 def unit(peak_ops_s: Mapping[str, float], vector_bytes_s: float, bandwidth_bytes_s: float, onchip_bytes: float) -> Unit:
     """A chip's figures from its peak rates.
 
-    Without a float16 rate it computes floats at a quarter of the INT8 rate, without an INT4 rate it unpacks 4-bit weights to 8 bits.
+    Without a float16 rate it computes floats at a quarter of the INT8 rate, without an INT4 rate it unpacks 4-bit weights to
+    8 bits, without an FP8 rate it widens 8-bit floats.
     """
     int8 = peak_ops_s.get("i8", max(peak_ops_s.values()))
-    rates = (peak_ops_s.get("f16", int8 / 4.0) / 2.0, int8 / 2.0, peak_ops_s.get("i4", int8) / 2.0)
+    half = peak_ops_s.get("f16", int8 / 4.0)
+    rates = (half / 2.0, int8 / 2.0, peak_ops_s.get("i4", int8) / 2.0, peak_ops_s.get("f8", half) / 2.0)
     return Unit(*rates, vector_bytes_s, bandwidth_bytes_s, onchip_bytes)
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Per op: seconds of the two units, bytes of activations that spill, bytes of weights waited for and fetched ahead."""
+    """Per op: seconds of the two units, bytes of activations that spill, bytes of weights waited for and fetched ahead.
+
+    ``work_s``: seconds of the two units at full activity, the matrix unit at a plain convolution's rate at the precision.
+    """
 
     compute_s: FloatArray
+    work_s: FloatArray
     spilled: FloatArray
     waited: FloatArray
     ahead: FloatArray
@@ -92,24 +100,19 @@ def parts_of(load: Load, unit: Unit, precision: IntArray, copies: FloatArray, p:
         p: the parameters by name.
     """
     kind = load.kind
-    peaks = np.array([unit.float_macs_s, unit.int8_macs_s, unit.int8_macs_s, unit.int4_macs_s])
-    # No latency with 4-bit weights was fitted: their share of the peak is that of 8-bit ones.
-    rates = (peaks * np.array([p[f"rate/{name}"] for name in ("f16", "w8a8", "w8a16", "w8a16")]))[precision]
+    peaks = np.array([unit.float_macs_s, unit.int8_macs_s, unit.int8_macs_s, unit.int4_macs_s, unit.float8_macs_s])
+    # No latency with 4-bit weights or 8-bit floats was fitted: their share of the peak is that of 8-bit weights, of 16-bit floats.
+    rates = (peaks * np.array([p[f"rate/{name}"] for name in ("f16", "w8a8", "w8a16", "w8a16", "f16")]))[precision]
     matrix = load.macs / (rates * _by_kind({k: p.get(f"rate/{k}", 1.0) for k in _MATRIX}, np.inf)[kind])
     laid_out = _is(kind, *_LAID_OUT) | (load.tokens > 0)
     slower = np.where(laid_out, 1.0 + copies * (p["layout"] - 1.0), 1.0)
-    compute = matrix + vector_bytes(load, precision, p) / (unit.vector_bytes_s * p["vector"]) * slower
+    vector = vector_bytes(load, precision, p) / (unit.vector_bytes_s * p["vector"])
+    compute = matrix + vector * slower
     visible = kind != _VIEW
-    spilled = load.moved * share(load.moved / load.heads / unit.onchip_bytes, 4) * visible
+    spilled = load.moved * spill(load.moved / load.heads / unit.onchip_bytes) * visible
     weights = load.weights * visible
     waited = weights * share(weights / (p["prefetch"] * unit.onchip_bytes), 2)
-    return Parts(compute, spilled, waited, weights - waited)
-
-
-def share(ratio: FloatArray, power: int) -> FloatArray:
-    """Share of what does not fit, from the ratio of its size to the room: ``x^power / (1 + x^power)``."""
-    x = np.minimum(ratio, 1e3) ** power
-    return np.asarray(x / (1.0 + x))
+    return Parts(compute, load.macs / rates + vector, spilled, waited, weights - waited)
 
 
 def vector_bytes(load: Load, precision: IntArray, p: Mapping[str, float]) -> FloatArray:
@@ -117,10 +120,10 @@ def vector_bytes(load: Load, precision: IntArray, p: Mapping[str, float]) -> Flo
     kind = load.kind
     whole = {k: p.get(f"vector/{k}", 1.0) for k in KINDS if k not in _CONVOLUTIONS and k != "gemm"}
     written = {**dict.fromkeys(_CONVOLUTIONS, p["vector/conv"]), "gemm": p["vector/gemm"]}
-    looked_up = np.array([1.0, p["function/w8a8"], p["function/w8a16"], p["function/w8a16"]])[precision]
-    careful = np.array([1.0, p["norm/w8a8"], p["function/w8a16"], p["function/w8a16"]])[precision]
+    looked_up = np.array([1.0, p["function/w8a8"], p["function/w8a16"], p["function/w8a16"], 1.0])[precision]
+    careful = np.array([1.0, p["norm/w8a8"], p["function/w8a16"], p["function/w8a16"], 1.0])[precision]
     scale = np.where(_is(kind, "norm", "softmax"), careful, np.where(_is(kind, "function"), looked_up, 1.0))
-    narrow = np.where(_is(kind, *_CONVOLUTIONS), np.array([1.0, p["conv/w8a8"], 1.0, 1.0])[precision], 1.0)
+    narrow = np.where(_is(kind, *_CONVOLUTIONS), np.array([1.0, p["conv/w8a8"], 1.0, 1.0, 1.0])[precision], 1.0)
     total = load.moved * _by_kind(whole, 0.0)[kind] * scale + load.written * _by_kind(written, 0.0)[kind] * narrow
     total = total + np.where(_is(kind, "gemm"), load.once * p["vector/gemm_read"], 0.0)
     return np.asarray(total + 2.0 * p["vector/function"] * looked_up * load.functions)

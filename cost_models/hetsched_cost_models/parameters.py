@@ -45,10 +45,16 @@ class Family:
     """Bytes a second of the processor at which ``fixed_s`` holds; elsewhere it goes with memory. 0: it is the same everywhere."""
     weights_ahead: bool = False
     """Weights stream while other operators compute (:mod:`hetsched_cost_models.streaming`)."""
+    busy_share: float = 1.0
+    """Of its dynamic power, what it draws for as long as it has work (:mod:`hetsched_cost_models.energy`)."""
     op_s: float = 0.0
     """Seconds an operator that runtimes add to the SoC file's."""
-    thread_exponent: float | None = None
-    """``n`` threads do the work of ``n`` to this power at the slowest core's rate; None: the cores' rates add up."""
+    serial_share: float | None = None
+    """Share of work that more threads do not speed up: ``n`` of them reach the cores' sum over ``1 + share (n - 1)``; None: the sum."""
+    depthwise_window: float = 0.0
+    """Multiply-accumulates a written element for which shares of depthwise convolutions hold, whatever their window; 0: by their own."""
+    half: frozenset[str] = frozenset()
+    """Runtimes that compute floats in float16 where all cores have a rate for it."""
 
     def share(self, cls: str, peak: str, overrides: dict[str, float]) -> float:
         """Utilisation of one class at one peak precision (``f32, f16, i8``); the SoC file's figure wins."""
@@ -84,7 +90,25 @@ def runtimes_of(soc: SoC) -> tuple[str, ...]:
     known = _data()["support"]
     found = {r for p in soc.processors for r in known.get(p.support or "", {})}
     found |= {r for p in soc.processors if p.kind == "cpu" for r in family_of(p).pace}
+    found |= {r for p in soc.processors for r in _engines(p)}
     return ("default", *(r for r in _data()["runtimes"] if r in found and r != "default"))
+
+
+def engine_of(processor: Processor, runtime: str) -> str:
+    """Whose rates a language model has on a processor through a runtime: the engine of that name, else the usual one there."""
+    known = _engines(processor)
+    return known.get(runtime, known["default"])
+
+
+def _engines(processor: Processor) -> dict[str, str]:
+    known: dict[str, dict[str, str]] = _data()["engines"]
+    return known.get(processor.family or "", known[processor.kind])
+
+
+def system_cache_defaults() -> tuple[float, float]:
+    """What a SoC file may leave out of a system cache: its rate over the DRAM's peak, and joules a byte."""
+    raw = _data()["system_cache"]
+    return _value(raw["rate_over_dram"]), _value(raw["j_per_byte"])
 
 
 def parameter_version() -> str:
@@ -94,7 +118,7 @@ def parameter_version() -> str:
 
 @lru_cache(maxsize=1)
 def _version() -> str:
-    named = sorted({f["fitted"] for f in _data()["families"].values() if "fitted" in f})
+    named = sorted({f["fitted"] for f in _data()["families"].values() if "fitted" in f} | {_data()["language"]})
     content = b"".join(p.read_bytes() for p in (_FILE, *(FITTED / name for name in named)))
     return f"{_data()['version']}-{hashlib.sha256(content).hexdigest()[:8]}"
 
@@ -133,8 +157,11 @@ def _family(name: str) -> Family:
         fill_macs=_value(raw["fill_macs"]) if "fill_macs" in raw else 0.0,
         fixed_bandwidth=_value(raw["fixed_bandwidth"]) if "fixed_bandwidth" in raw else 0.0,
         weights_ahead="weights_ahead" in raw and _value(raw["weights_ahead"]) > 0.0,
+        busy_share=_value(raw["busy_share"]),
         op_s=_value(raw["op_s"]) if "op_s" in raw else 0.0,
-        thread_exponent=_value(raw["thread_exponent"]) if "thread_exponent" in raw else None,
+        serial_share=_value(raw["serial_share"]) if "serial_share" in raw else None,
+        depthwise_window=_value(raw["depthwise_window"]) if "depthwise_window" in raw else 0.0,
+        half=frozenset(raw.get("half", ())),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from hetsched_cost_models.support import SupportTable
 #: Why a machine's kernels cannot run an op at a precision; None if they can.
 Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
-PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16")
+PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "fp8")
 #: Those whose activations are 16-bit integers, which are for vendors' runtimes.
 WIDE = ("w8a16", "w4a16")
 _NO_RANGES = "its activation has no range, and only CPU kernels quantize one when it arrives"
@@ -95,8 +95,8 @@ def integer_product(graph: Graph, op: Op) -> bool:
 class Place:
     """All of a processor that decides which operators it gets, so that equal places get equal offers.
 
-    ``floats``, ``integers``, ``wide``: whether it has a rate for floats, for INT8, for 8-bit weights and 16-bit activations; ``table``: the
-    accelerator's operator table, None if no limits are known.
+    ``floats``, ``integers``, ``wide``, ``eight``: whether it has a rate for floats, for INT8, for 8-bit weights and 16-bit activations, for
+    8-bit floats; ``table``: the accelerator's operator table, None if no limits are known.
     """
 
     kind: str
@@ -105,14 +105,16 @@ class Place:
     floats: bool
     integers: bool
     wide: bool
+    eight: bool
     table: SupportTable | None
 
     @classmethod
-    def of(cls, processor: Processor, table: SupportTable | None, *, wide: bool = False) -> Place:
-        """What decides of ``processor``, through the runtime that has this ``table``."""
+    def of(cls, processor: Processor, table: SupportTable | None, *, wide: bool = False, half: bool = False) -> Place:
+        """What decides of ``processor``, through the runtime that has this ``table``; ``half``: float16 where it has a rate for it."""
         peaks = {p for c in processor.clusters for p in c.peak_ops_s}
         floats = bool({"f16", "bf16", "f32"} & peaks)
-        return cls(processor.kind, processor.model, processor.float_dtype, floats, "i8" in peaks, wide, table)
+        dtype = "f16" if half and all("f16" in c.peak_ops_s for c in processor.clusters) else processor.float_dtype
+        return cls(processor.kind, processor.model, dtype, floats, "i8" in peaks, wide, "f8" in peaks, table)
 
 
 def offer(
@@ -157,6 +159,10 @@ def offer(
             return Offer((stored,), ())
         refusals.append((stored, why))
     why = _float_refusal(graph, op, place)
+    if wanted == "fp8" and why is None:
+        if place.eight:
+            return Offer(("f8",), ())
+        refusals.append(("f8", f"{place.model} has no FP8 rate"))
     if why is None:
         return Offer((place.float_dtype,), tuple(refusals))
     refusals.append((place.float_dtype, why))

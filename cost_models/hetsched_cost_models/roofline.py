@@ -11,7 +11,6 @@ except on a CPU whose caches hold the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,8 @@ from hetsched.socs import Cluster, Processor, SoC, cores_of
 from hetsched_cost_models.matrices import DEPTHWISE
 from hetsched_cost_models.operators import VECTOR_KINDS
 from hetsched_cost_models.parameters import Family, class_shares, family_of, matrix_factors, vector_factors
+from hetsched_cost_models.residency import spill
+from hetsched_cost_models.what_if import Extra, Traffic, extra_of, served
 from hetsched_cost_models.work import FloatArray, Work
 
 _VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("view", "convert", "transcendental", "matrix"))
@@ -27,7 +28,7 @@ _VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("vi
 #: Elements that CPU kernels compute side by side: rows are padded to a multiple.
 _VECTOR = 16
 #: Precision of an alternative -> precision of the peak rate that it uses.
-PEAK_OF = {"f32": "f32", "f16": "f16", "w8a8": "i8", "w8a16": "i8", "w4a16": "i8"}
+PEAK_OF = {"f32": "f32", "f16": "f16", "f8": "f8", "w8a8": "i8", "w8a16": "i8", "w4a16": "i8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """What one queue can do. Rates are per second at the top operating points; ``active_w`` is the whole queue at work."""
+    """What one queue can do. Rates are per second at the top operating points.
+
+    ``active_w`` is the whole queue at work, ``dynamic_w`` of it what switches (the rest leaks).
+    """
 
     processor: Processor
     family: Family
@@ -53,7 +57,9 @@ class Rates:
     onchip_bytes: float
     overhead_s: float
     active_w: float
+    dynamic_w: float
     one_core_w: float
+    extra: Extra
 
 
 def queue_cores(target: str) -> tuple[str, tuple[int, ...]]:
@@ -74,9 +80,11 @@ def queue_rates(soc: SoC, target: str) -> Rates:
     precisions = sorted({p for c in processor.clusters for p in c.peak_ops_s})
     peak = {p: sum(share[c.name] * c.peak_ops_s[p].value for c in processor.clusters if p in c.peak_ops_s) for p in precisions}
     used = [c for c in processor.clusters if share[c.name] > 0]
-    if family.thread_exponent is not None:
-        peak = {p: _together(used, share, p, family.thread_exponent) for p in peak if all(p in c.peak_ops_s for c in used)}
+    if family.serial_share is not None:
+        together = 1.0 + family.serial_share * max(0.0, sum(share[c.name] * max(1, len(c.cores)) for c in used) - 1.0)
+        peak = {p: v / together for p, v in peak.items() if all(p in c.peak_ops_s for c in used)}
     active = sum(share[c.name] * (c.dynamic_w.value + c.leakage_w.value) for c in used)
+    dynamic = sum(share[c.name] * c.dynamic_w.value for c in used)
     bandwidth = processor.bandwidth_bytes_s.value
     if cores and processor.core_bandwidth_bytes_s is not None:
         bandwidth = min(bandwidth, len(cores) * processor.core_bandwidth_bytes_s.value)
@@ -88,15 +96,9 @@ def queue_rates(soc: SoC, target: str) -> Rates:
         vector = family.vector_bytes_per_op * peak.get("f32", peak[min(peak)])
     one = max((c.dynamic_w.value + c.leakage_w.value) / max(1, len(c.cores)) for c in used)
     return Rates(
-        processor, family, share, peak, bandwidth, vector, processor.onchip_bytes.value, processor.op_overhead_s.value, active, one
-    )
-
-
-def _together(used: Sequence[Cluster], share: Mapping[str, float], precision: str, exponent: float) -> float:
-    """Operations per second of cores that share every operator evenly: the slowest one's, times their number to the ``exponent``."""
-    cores = {c.name: max(1, len(c.cores)) for c in used}
-    slowest = min(c.peak_ops_s[precision].value / cores[c.name] for c in used)
-    return float(slowest * max(1.0, sum(share[c.name] * cores[c.name] for c in used)) ** exponent)
+        processor, family, share, peak, bandwidth, vector, processor.onchip_bytes.value, processor.op_overhead_s.value,
+        active, dynamic, one, extra_of(soc, processor),
+    )  # fmt: skip
 
 
 def _core_share(cluster: Cluster, cores: tuple[int, ...]) -> float:
@@ -105,18 +107,14 @@ def _core_share(cluster: Cluster, cores: tuple[int, ...]) -> float:
     return sum(c in cores for c in cluster.cores) / len(cluster.cores)
 
 
-def spill(ratio: FloatArray) -> FloatArray:
-    """Share of data that does not stay on chip, from the ratio of its size to the memory's: ``x^4 / (1 + x^4)``."""
-    fourth = np.minimum(ratio, 1e3) ** 4
-    return np.asarray(fourth / (1.0 + fourth))
-
-
 @dataclass(frozen=True, eq=False)
 class Cost:
     """Per op: seconds of compute, bytes over the memory bus, its weights that stream, and overhead seconds.
 
     ``ahead_bytes``: weights that stream while other ops leave the bus free (``free_s``), not yet in ``dram_bytes``
-    (:mod:`hetsched_cost_models.streaming`); zero for processors that read every op's weights when they run it.
+    (:mod:`hetsched_cost_models.streaming`); zero for processors that read every op's weights when they run it. ``work_s``: seconds
+    that the units would take at full activity (:mod:`hetsched_cost_models.energy`). ``cached_ahead_s``, ``level_j``: seconds of the weights
+    ahead, and joules of all, that what-if hardware serves between on-chip memory and the bus (:mod:`hetsched_cost_models.what_if`).
     """
 
     compute_s: FloatArray
@@ -125,6 +123,9 @@ class Cost:
     overhead_s: FloatArray
     ahead_bytes: FloatArray
     free_s: FloatArray
+    work_s: FloatArray
+    cached_ahead_s: FloatArray
+    level_j: FloatArray
 
 
 def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: float = 1.0) -> Cost:
@@ -143,11 +144,19 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         + work.weight_fixed_bytes
         + _packed(work, rates, storage)
     )
+    extra = rates.extra
+    sparse, inside = extra.sparse(work, weights), extra.in_memory(work, weights)
+    weights = np.where(sparse, weights * extra.kept(storage.weight_float_bytes), weights)
+    near = np.where(inside, weights, 0.0)
+    weights = weights - near
+    macs = np.where(inside, 0.0, np.where(sparse, work.macs / extra.sparsity, work.macs))
     # Views touch nothing, unless the SoC file says that its runtime copies them.
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
+    if family.depthwise_window:
+        padded = np.where(np.isin(work.cls, sorted(DEPTHWISE)), padded * family.depthwise_window / np.maximum(work.k, 1.0), padded)
     shallow = np.where(np.isin(work.cls, sorted(DEPTHWISE)) | (work.k <= 0.0), 1.0, 1.0 + family.depth_half / np.maximum(work.k, 1.0))
-    matrix_s = 2.0 * (work.macs * padded + family.fill_macs * (work.macs > 0.0)) * shallow / (peak * shares)
+    matrix_s = 2.0 * (macs * padded + family.fill_macs * (macs > 0.0)) * shallow / (peak * shares)
     vector_bytes = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
     if rates.processor.kind == "cpu" and precision != "w8a8":
         vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
@@ -156,16 +165,31 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     vector_bytes = vector_bytes + fused * work.activation_elems * storage.float_bytes
     vector_s = vector_bytes / rates.vector_bytes_s
     streamed, states = weights * _streamed_share(family, float((weights * visible).sum())) * visible, work.state_bytes
+    persistent = float((streamed + states).sum())
     if rates.processor.kind == "cpu":
         resident = spill(np.full(1, float((weights * visible + states).sum()) / rates.onchip_bytes))[0]
         streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
     overhead = (rates.overhead_s + family.op_s) * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
     ahead = streamed if family.weights_ahead else np.zeros(len(streamed))
+    past = Traffic(streamed - ahead, ahead, states, spilled)
+    hit = served(extra, past, persistent, activation)
     # A GPU's engines differ in their kernels; what an enqueue costs is the driver's.
     own = 1.0 if rates.processor.kind == "gpu" else pace
-    compute, moved = pace * (matrix_s + vector_s), streamed - ahead + states + spilled
-    return Cost(compute, moved, streamed, own * overhead, ahead, np.maximum(compute, moved / rates.bandwidth_bytes_s))
+    compute, moved = pace * (matrix_s + vector_s), past.now - hit.now
+    working = _working(rates, 2.0 * macs / peak + vector_s, compute, own * overhead)
+    compute = np.maximum(np.maximum(compute, extra.seconds(past.now)), extra.inside(near))
+    return Cost(
+        compute_s=compute, dram_bytes=moved, weight_bytes=streamed, overhead_s=own * overhead, ahead_bytes=ahead - hit.ahead,
+        free_s=np.maximum(compute, moved / rates.bandwidth_bytes_s), work_s=working,
+        cached_ahead_s=extra.seconds(past.ahead), level_j=extra.joules(hit.now + hit.ahead, near),
+    )  # fmt: skip
+
+
+def _working(rates: Rates, at_peak: FloatArray, compute: FloatArray, overhead: FloatArray) -> FloatArray:
+    """Seconds at full activity: a matrix unit that waits is still, a core that does not multiply does something else or spins."""
+    kind = rates.processor.kind
+    return np.minimum(at_peak, compute) if kind == "npu" else compute + overhead if kind == "cpu" else compute
 
 
 def _streamed_share(family: Family, total: float) -> float:

@@ -8,11 +8,14 @@ a plan leaves some operators to other processors it is an approximation: what ru
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hetsched_cost_models import hexagon
 from hetsched_cost_models.roofline import Cost, Rates, Storage
 from hetsched_cost_models.tiles import Tiles
+from hetsched_cost_models.what_if import Traffic, served
 from hetsched_cost_models.work import FloatArray, IntArray, Work
 
 #: Runtimes whose partitions convert layouts around data movement and rows of tokens.
@@ -22,19 +25,37 @@ COPYING = frozenset({"ort"})
 def tiled_cost(work: Work, tiles: Tiles, rates: Rates, precision: str, storage: Storage, runtime: str) -> Cost:
     """Cost of every op; ``ahead_bytes`` are not in ``dram_bytes`` before :func:`spread` has put them there."""
     p, n = rates.family.tiled, len(work.macs)
-    load = load_of(work, tiles, storage)
+    load, near = _with_extra(load_of(work, tiles, storage), work, rates, storage)
     unit = hexagon.unit(rates.peak_ops_s, rates.vector_bytes_s, rates.bandwidth_bytes_s, rates.onchip_bytes)
     which = np.full(n, hexagon.PRECISIONS.index(precision if precision in hexagon.PRECISIONS else "f16"))
     parts = hexagon.parts_of(load, unit, which, np.full(n, float(runtime in COPYING)), p)
     states = work.state_vector_bytes / (unit.vector_bytes_s * p["vector"])
     pace = rates.family.pace.get(runtime, 1.0)
-    compute, wait = pace * (parts.compute_s + states), parts.waited / unit.bandwidth_bytes_s
-    moved = parts.spilled + work.state_bytes
+    past = Traffic(parts.waited, parts.ahead, work.state_bytes, parts.spilled)
+    persistent = float((parts.waited + parts.ahead + work.state_bytes).sum())
+    hit = served(rates.extra, past, persistent, load.moved / load.heads)
+    arithmetic = pace * (parts.compute_s + states)
+    beside = hit.states + hit.spilled
+    compute = np.maximum(np.maximum(arithmetic, rates.extra.seconds(past.states + past.spilled)), rates.extra.inside(near))
+    wait = (past.weights - hit.weights) / unit.bandwidth_bytes_s + hit.weights / rates.extra.cache_bytes_s
+    moved = past.spilled + past.states - beside
     overhead = pace * hexagon.dispatch(load.kind, load.tokens, _dispatched(rates, p)) * p["reference/vector_bytes_s"] / unit.vector_bytes_s
     return Cost(
-        compute_s=compute + wait, dram_bytes=moved + parts.waited, weight_bytes=parts.waited + parts.ahead, overhead_s=overhead,
-        ahead_bytes=parts.ahead, free_s=np.maximum(compute, moved / unit.bandwidth_bytes_s),
+        compute_s=compute + wait, dram_bytes=moved + past.weights - hit.weights, weight_bytes=past.weights + past.ahead,
+        overhead_s=overhead, ahead_bytes=past.ahead - hit.ahead, free_s=np.maximum(compute, moved / unit.bandwidth_bytes_s),
+        work_s=np.minimum(parts.work_s + states, arithmetic), cached_ahead_s=rates.extra.seconds(past.ahead),
+        level_j=rates.extra.joules(hit.now + hit.ahead, near),
     )  # fmt: skip
+
+
+def _with_extra(load: hexagon.Load, work: Work, rates: Rates, storage: Storage) -> tuple[hexagon.Load, FloatArray]:
+    """The load with zeros skipped and without the products that are computed in memory, and the bytes of their weights."""
+    extra = rates.extra
+    sparse, inside = extra.sparse(work, load.weights), extra.in_memory(work, load.weights)
+    weights = np.where(sparse, load.weights * extra.kept(storage.weight_float_bytes), load.weights)
+    macs = np.where(inside, 0.0, np.where(sparse, load.macs / extra.sparsity, load.macs))
+    near = np.where(inside, weights, 0.0)
+    return replace(load, macs=macs, weights=weights - near), near
 
 
 def _dispatched(rates: Rates, p: dict[str, float]) -> dict[str, float]:
@@ -57,6 +78,14 @@ def load_of(work: Work, tiles: Tiles, storage: Storage) -> hexagon.Load:
         tiles.kind, tiles.macs, moved, tiles.written * width, tiles.once * width, tiles.functions * storage.float_bytes, weights,
         tiles.heads, tiles.tokens,
     )  # fmt: skip
+
+
+def seconds(cost: Cost, bandwidth_bytes_s: float) -> float:
+    """Seconds of all operators one after another on a processor of this bandwidth."""
+    every = np.arange(len(cost.free_s))
+    moved = spread(cost.dram_bytes, cost.ahead_bytes, cost.free_s, every)
+    cached = spread(np.zeros(len(every)), cost.cached_ahead_s, cost.free_s, every)
+    return float((cost.overhead_s + np.maximum(np.maximum(cost.compute_s, cached), moved / bandwidth_bytes_s)).sum())
 
 
 def spread(dram: FloatArray, ahead: FloatArray, free: FloatArray, counted: IntArray) -> FloatArray:

@@ -8,12 +8,14 @@ supported when it is listed itself or when everything it was made of is; an oper
 from __future__ import annotations
 
 import csv
+import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from hetsched.graph import Graph, Op
+from hetsched.graph import DType, Graph, Op
 from hetsched_cost_models.alike import WIDE
 
 #: How converters write an operator that a runtime does not list, in operators that it may list.
@@ -37,6 +39,24 @@ _INDEX_SEARCH = frozenset({"ArgMax", "ArgMin", "TopK", "Router"})
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"})
 _ONE_TO_ONE = frozenset({"Erf", "Pow", "MatMul", "Expand", "RotaryEmbedding"})  # only under their own conditions, see _decomposable
 
+_COUNTS = frozenset({DType.I32, DType.I64})
+_RELATIONS: dict[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge, "=": operator.eq}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of an operator: ``rank<=4``."""
+
+    measure: str
+    relation: str
+    limit: float
+
+    @classmethod
+    def of(cls, text: str) -> Condition:
+        """Read it as it stands in a table."""
+        measure, relation, limit = re.split("(<=|>=|=)", text)
+        return cls(measure, relation, float(limit))
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -44,7 +64,7 @@ class Rule:
 
     f16: bool
     w8a8: bool
-    conditions: tuple[str, ...]
+    conditions: tuple[Condition, ...]
     note: str
 
 
@@ -134,7 +154,7 @@ def _load(name: str) -> SupportTable:
     rules: dict[str, Rule] = {}
     everywhere: list[Rule] = []
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-        conditions = tuple(c for c in row["condition"].split(";") if c)
+        conditions = tuple(Condition.of(c) for c in row["condition"].split(";") if c)
         rule = Rule(row["f16"] == "yes", row["w8a8"] == "yes", conditions, row["note"])
         if row["op"] == "(all)":
             everywhere.append(rule)
@@ -146,18 +166,35 @@ def _load(name: str) -> SupportTable:
 def _wide_type(graph: Graph, op: Op) -> str | None:
     """64-bit integers, doubles and strings do not exist on these accelerators.
 
-    Converters narrow what an index search writes to 32 bits, and take 64-bit indices and casts at the graph's edge.
+    Converters narrow what an index search writes to 32 bits, and indices that a cast widens for gathers; they take 64-bit indices and
+    casts at the graph's edge.
     """
     for name in op.outputs:
-        if name and op.type not in _INDEX_SEARCH and graph.tensors[name].dtype in WIDE:
+        if (
+            name
+            and op.type not in _INDEX_SEARCH
+            and graph.tensors[name].dtype in WIDE
+            and not (op.type == "Cast" and _indexes(graph, name))
+        ):
             return f"its output {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
     for slot, name in enumerate(op.inputs):
         if not name or graph.tensors[name].is_constant or graph.tensors[name].dtype not in WIDE:
             continue
-        if op.type == "Cast" or (slot == 1 and op.type.startswith("Gather")):
+        if op.type == "Cast" or _is_index(op, slot):
             continue
         return f"its input {name!r} holds {graph.tensors[name].dtype.value}, which the accelerator does not store"
     return None
+
+
+def _is_index(op: Op, slot: int) -> bool:
+    return slot == 1 and op.type.startswith("Gather")
+
+
+def _indexes(graph: Graph, name: str) -> bool:
+    """Whether gathers take a 64-bit tensor as indices, and nothing else reads it."""
+    readers = [graph.ops[i] for i in graph.consumers.get(name, ())]
+    used = all(_is_index(op, slot) for op in readers for slot, read in enumerate(op.inputs) if read == name)
+    return bool(readers) and used and graph.tensors[name].dtype is DType.I64 and name not in graph.output_set
 
 
 def _data_dependent(graph: Graph, op: Op) -> str | None:
@@ -187,12 +224,9 @@ def _decomposable(graph: Graph, op: Op, op_type: str) -> bool:
 def _failed(rule: Rule, graph: Graph, op: Op) -> str | None:
     """The first condition of the rule that does not hold, in words; None if all hold."""
     for condition in rule.conditions:
-        name, less, limit = condition.partition("<=")
-        if not less:
-            name, _, limit = condition.partition("=")
-        value = _MEASURES[name](graph, op)
-        if (value > float(limit)) if less else (value != float(limit)):
-            return f"{name.replace('_', ' ')} is {value:g}"
+        value = _MEASURES[condition.measure](graph, op)
+        if not _RELATIONS[condition.relation](value, condition.limit):
+            return f"{condition.measure.replace('_', ' ')} is {value:g}"
     return None
 
 
@@ -212,6 +246,24 @@ def _scale(graph: Graph, op: Op) -> float:
     return max((t / s for s, t in zip(source, target, strict=False) if s), default=1.0)
 
 
+def _normalized_axes(graph: Graph, op: Op) -> float:
+    """Over how many trailing axes a layer normalization goes."""
+    axis, rank = op.attr_int("axis", -1), len(graph.tensors[op.inputs[0]].shape)
+    return float(-axis if axis < 0 else rank - axis)
+
+
+def _rounds_asymmetric(_: Graph, op: Op) -> float:
+    """1 for a nearest resize on asymmetric coordinates that does not round down."""
+    nearest = op.attr_str("mode", "nearest") == "nearest" and op.attr_str("nearest_mode", "round_prefer_floor") != "floor"
+    return float(nearest and op.attr_str("coordinate_transformation_mode", "half_pixel") == "asymmetric")
+
+
+def _convertible(graph: Graph, op: Op) -> float:
+    """1 for a cast between floats and 32-bit integers (converters narrow those of 64), or between floats and booleans."""
+    source, target = (graph.tensors[n].dtype for n in (op.inputs[0], op.outputs[0]))
+    return float(all(t.is_float or t in _COUNTS for t in (source, target)) or {source, target} <= {DType.BOOL, DType.F16, DType.F32})
+
+
 _MEASURES: dict[str, Callable[[Graph, Op], float]] = {
     "rank": _rank,
     "index_rank": _index_rank,
@@ -221,5 +273,10 @@ _MEASURES: dict[str, Callable[[Graph, Op], float]] = {
     "dilation": lambda _, op: float(max(op.attr_ints("dilations", (1,)))),
     "scale": _scale,
     "layout": lambda _, op: float(op.attr_int("layout", 0)),
+    "select_last_index": lambda _, op: float(op.attr_int("select_last_index", 0)),
+    "antialias": lambda _, op: float(op.attr_int("antialias", 0)),
+    "normalized_axes": _normalized_axes,
+    "rounds_asymmetric": _rounds_asymmetric,
+    "convertible": _convertible,
     "p": lambda _, op: float(op.attr_int("p", 2)),
 }

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetsched.costs import FOUR_BITS, SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
-from hetsched.errors import OptionError, UnsupportedModelError
-from hetsched.graph import Graph, IntArray
+from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
+from hetsched.errors import OptionError, UnknownRuntimeError, UnsupportedModelError
+from hetsched.graph import Graph
 from hetsched.socs import SoC
-from hetsched_cost_models import certainty, control_flow, delegated, energy, hexagon, streaming
+from hetsched_cost_models import certainty, delegated, energy, hexagon, language_rates
 from hetsched_cost_models.alternatives import Alternatives
-from hetsched_cost_models.composites import Apart
-from hetsched_cost_models.features import Features, features_of
+from hetsched_cost_models.features import features_of
 from hetsched_cost_models.parameters import runtimes_of, support_table_name
 from hetsched_cost_models.precisions import WIDE, Place, Supported, check_precision
-from hetsched_cost_models.roofline import Cost, Rates, Storage, queue_cores, queue_rates, roofline
+from hetsched_cost_models.pricing import held_as, price, storage_of
+from hetsched_cost_models.roofline import Rates, queue_cores, queue_rates
 from hetsched_cost_models.support import SupportTable, support_table
-from hetsched_cost_models.transfers import BoolArray, transfers
+from hetsched_cost_models.transfers import transfers
 from hetsched_cost_models.work import Work
 
 #: Runtimes that drive CPUs and GPUs only.
@@ -33,6 +32,10 @@ _NOTES = {
         _VENDOR,
         "no public latency with 4-bit weights was fitted: they are priced as 8-bit ones of half the bytes, and no "
         "public latency anchors them: compare with --precision w8a16 --no-anchor",
+    ),
+    "fp8": (
+        "no public latency in 8-bit floats was fitted: they are priced as 16-bit ones of half the bytes at the rate that was set, and "
+        "this project's own kernels do not run them",
     ),
 }
 
@@ -47,7 +50,8 @@ def build_table(
         graph: the operator graph, after the passes.
         soc: the SoC.
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
-            ``mixed`` (float or ``w8a8``, op by op), ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive), ``w8a16`` or ``w4a16`` (float models, on NPUs).
+            ``mixed`` (float or ``w8a8``, op by op), ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive),
+            ``w8a16`` or ``w4a16`` (float models, on NPUs), ``fp8`` (the same, where an accelerator was given such a rate).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
@@ -55,7 +59,8 @@ def build_table(
             no kernel can, at the cost that :mod:`hetsched_cost_models.delegated` says.
 
     Raises:
-        OptionError: an unknown precision or runtime.
+        OptionError: an unknown precision.
+        UnknownRuntimeError: a runtime that the SoC does not have.
         UnsupportedModelError: no processor of the SoC has the precision, the model brings integers of its own, or ``supported``
             leaves an op nowhere to run; the message names the node and what is missing.
 
@@ -65,24 +70,29 @@ def build_table(
     """
     check_precision(precision)
     if runtime not in runtimes_of(soc):
-        raise OptionError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
+        raise UnknownRuntimeError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
     places = _places(soc, runtime)
     features = features_of(graph)
     quantized, work = features.choosing.quantized, features.work
-    if precision in WIDE and quantized:
+    if precision in (*WIDE, "fp8") and quantized:
         raise UnsupportedModelError(
             f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto"
         )
     held = "w8a16" if precision in WIDE else "w8a8" if precision == "w8a8" or (precision != "float" and quantized) else "float"
     wide = ["rate/w8a16" in r.family.tiled for r in places.rates]
-    deciding = [Place.of(r.processor, t, wide=w) for r, t, w in zip(places.rates, places.support, wide, strict=True)]
-    if soc.id == "host" and supported is not None:
+    half = [runtime in r.family.half for r in places.rates]
+    deciding = [Place.of(r.processor, t, wide=w, half=h) for r, t, w, h in zip(places.rates, places.support, wide, half, strict=True)]
+    if soc.is_host and supported is not None:
         found = features.choosing.choose_here(graph, places.queues, deciding, precision, supported, others or {})
     else:
         found = features.choosing.choose(graph, places.queues, deciding, precision)
     if precision in WIDE and all(x.precision not in WIDE for x in found.options):
         raise UnsupportedModelError(
             f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU"
+        )
+    if precision == "fp8" and all(x.precision != "f8" for x in found.options):
+        raise UnsupportedModelError(
+            f"nothing of {graph.name!r} runs as fp8 on {soc.id}: no accelerator of it has an FP8 rate; set one, as in --set npu.fp8_tops=50"
         )
     domains = _domains(places, found)
     moves = transfers(features.activations, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
@@ -91,7 +101,7 @@ def build_table(
     host_w = places.rates[places.host].one_core_w
     foreign = found.foreign(places.queues)
     said = delegated.notes(graph, found.owner, found.delegate, foreign)
-    return CostTable(
+    table = CostTable(
         model=graph.name, soc=soc.id, queues=places.queues, domains=domains, host=places.host,
         input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
         alt_start=found.start, alt_precision=found.precision, alt_delegate=found.delegate,
@@ -102,8 +112,15 @@ def build_table(
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
         refusals=found.refusals, host_w=host_w, interval=sure,
         notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_NOTES.get(precision, ())),
-        **_price(graph, features, places, found, foreign, domains, soc, runtime), **features.structure,
+        **price(graph, features, places.queues, places.rates, found, foreign, domains, soc, runtime), **features.structure,
     )  # fmt: skip
+    storages = {(x.queue, x.precision): storage_of(places.queues[x.queue].kind, x.precision, quantized) for x in found.options}
+    priced = language_rates.with_engines(table, graph, soc, work, places.rates, storages, runtime)
+    if priced is table or not any(r.extra.adds for r in places.rates):
+        return priced
+    plain = [replace(r, extra=r.extra.without) for r in places.rates]
+    without = replace(table, **price(graph, features, places.queues, plain, found, foreign, domains, soc, runtime))
+    return energy.in_proportion(priced, table, without, places.rates, soc)
 
 
 def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> CostTable:
@@ -153,80 +170,15 @@ def _places(soc: SoC, runtime: str) -> _Places:
 
 def _domains(places: _Places, found: Alternatives) -> tuple[Domain, ...]:
     """One domain a CPU queue, one an accelerator queue and storage type in use; the host's first."""
-    used = {(x.queue, _held(x.precision)) for x in found.options}
+    used = {(x.queue, held_as(x.precision)) for x in found.options}
     out: list[Domain] = []
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor
         if queue.kind == "cpu":
             out.append(Domain(q, "f32", "native"))
             continue
-        out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "w8a8", "w8a16") if (q, p) in used)
+        out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "f8", "w8a8", "w8a16") if (q, p) in used)
     return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
-
-
-def _held(precision: str) -> str:
-    """The storage type of activations at a precision, by the name of the domain."""
-    return "w8a16" if precision in WIDE else precision
-
-
-def _storage(kind: str, precision: str, quantized: bool) -> Storage:
-    """Bytes per element of float and quantized activations, float and quantized weights."""
-    if kind == "cpu":
-        return Storage(4.0, 1.0, 1.0 if precision == "w8a8" else 4.0, 1.0)
-    if precision == "w4a16":
-        return Storage(2.0, 1.0, FOUR_BITS / 8.0, 1.0)
-    if precision in ("w8a8", "w8a16"):
-        return Storage(2.0 if quantized or precision == "w8a16" else 1.0, 1.0, 1.0, 1.0)
-    wide = 2.0 if precision == "f16" else 4.0
-    return Storage(wide, wide, wide, wide)
-
-
-def _price(
-    graph: Graph, features: Features, places: _Places, found: Alternatives, foreign: BoolArray, domains: tuple[Domain, ...],
-    soc: SoC, runtime: str,
-) -> dict[str, Any]:  # fmt: skip
-    """Columns of the table, one entry an alternative; ``foreign``: those that another delegate than the queue's own runs."""
-    domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
-    held = ["f32" if places.queues[x.queue].kind == "cpu" else _held(x.precision) for x in found.options]
-    domain = np.array([domain_of[x.queue, h] for x, h in zip(found.options, held, strict=True)], np.int32)
-    columns = {k: np.zeros(len(found.owner)) for k in (f.name for f in fields(Cost))}
-    pair_of = {pair: i for i, pair in enumerate(dict.fromkeys((x.queue, x.precision) for x in found.options))}
-    pairs = np.array([pair_of[x.queue, x.precision] for x in found.options])[found.option]
-    for (q, p), pair in pair_of.items():
-        cost = _cost(graph, features, places, q, p, soc, runtime)
-        rows = np.flatnonzero(pairs == pair)
-        for name, column in columns.items():
-            column[rows] = getattr(cost, name)[found.owner[rows]]
-    _stream(columns, found.owner, found.queue)
-    delegated.add(columns, foreign)
-    bandwidth = np.array([r.bandwidth_bytes_s for r in places.rates])[found.queue]
-    seconds = columns["overhead_s"] + np.maximum(columns["compute_s"], columns["dram_bytes"] / bandwidth)
-    effort = energy.efforts(places.rates, found.queue, columns.pop("work_s"), seconds)
-    joules = seconds * energy.watts(places.rates, found.queue, effort) + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
-    macs = features.work.macs[found.owner]
-    return {**columns, "alt_queue": found.queue, "alt_domain": domain[found.option], "macs": macs, "energy_j": joules, "effort": effort}
-
-
-def _cost(graph: Graph, features: Features, places: _Places, q: int, precision: str, soc: SoC, runtime: str) -> Cost:
-    """What every op costs on a queue at a precision."""
-    rates, fusions = places.rates[q], places.rates[q].processor.fusions
-    storage = _storage(places.queues[q].kind, precision, features.choosing.quantized)
-    pace = rates.family.pace.get(runtime, 1.0)
-    parts = features.apart(graph, fusions) if soc.id != "host" else Apart(features.work, features.groups)
-    if rates.family.tiled:
-        cost = parts.together(streaming.tiled_cost(parts.work, features.tiles(graph, fusions), rates, precision, storage, runtime))
-    else:
-        cost = parts.together(roofline(parts.work, rates, precision, storage, pace))
-    return control_flow.with_bodies(cost, features.bodies, rates, precision, storage, pace)
-
-
-def _stream(columns: dict[str, FloatArray], owner: IntArray, queue: IntArray) -> None:
-    """Spread the weights that a queue fetches ahead over the ops that it can run, in place."""
-    ahead, free = columns.pop("ahead_bytes"), columns.pop("free_s")
-    for q in np.unique(queue[ahead > 0.0]).tolist():
-        mine = np.flatnonzero(queue == q)
-        first = mine[np.unique(owner[mine], return_index=True)[1]]
-        columns["dram_bytes"][mine] = streaming.spread(columns["dram_bytes"], ahead, free, first)[mine]
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:

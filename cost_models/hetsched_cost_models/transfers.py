@@ -86,7 +86,7 @@ def storage_bits(tensors: Activations, domains: tuple[Domain, ...], kinds: list[
             bits[d] = tensors.bits
             continue
         wide = 32.0 if domain.dtype == "f32" else 16.0
-        as_float = 8.0 if domain.dtype == "w8a8" and float_to_i8 else wide
+        as_float = 8.0 if domain.dtype == "f8" or (domain.dtype == "w8a8" and float_to_i8) else wide
         as_quant = tensors.bits if domain.dtype in ("w8a8", "w8a16") else wide
         bits[d] = np.where(tensors.is_float, as_float, np.where(tensors.is_quantized, as_quant, np.minimum(tensors.bits, 32.0)))
     return bits

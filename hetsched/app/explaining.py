@@ -8,35 +8,76 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetsched.app.language import PlannedLanguage
-from hetsched.app.planned import Planned
+from hetsched.app.levels import off_at
+from hetsched.app.planned import Planned, priced
 from hetsched.app.sessions import open_session
+from hetsched.costs import CostTable
 from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry
 from hetsched.soc_words import POWER_NOTE, power_basis
 
 if TYPE_CHECKING:
-    from hetsched.partition import Explanation, PlanDiff
+    from hetsched.partition import Explanation, PlanDiff, PlanExplanation
 
 
-def explain(target: str | Path | Planned, op: str, phase: str | None = None) -> Explanation:
-    """Why ``op`` (an op or one of the user's own nodes) is where it is, and what each alternative would have cost.
+def explain(target: str | Path | Planned, op: str, phase: str | None = None, level: int = 0) -> Explanation:
+    """Why ``op`` is where it is, what each alternative would have cost, and what would have to change for it to be elsewhere.
 
     Args:
         target: a plan file, a model file or a plan.
-        op: the name.
+        op: the name of an op or of one of the user's own nodes.
         phase: of a plan with several: ``prefill`` or ``decode`` (the default).
+        level: of a plan file with throttle levels: which.
 
     Raises:
-        OptionError: no op or node has the name, or the plan has no such phase.
+        OptionError: no op or node has the name, or the plan has no such phase or level.
     """
     from hetsched.partition import explain as explain_op
 
-    planned = open_session(target)
+    planned = _phase(target, phase, level)
+    closed = off_at(planned.soc, planned.deployment.entries[planned.entry].level)
+    found = explain_op(planned.plan, op, planned.table, _wider(planned), closed)
+    return replace(found, power_basis=power_basis(planned.soc))
+
+
+def explain_plan(target: str | Path | Planned, phase: str | None = None, level: int = 0) -> PlanExplanation:
+    """Where the time of a plan goes, and what the vendor's default and the best single processor lose against it, and where.
+
+    Args:
+        target: a plan file, a model file or a plan.
+        phase: of a plan with several: ``prefill`` or ``decode`` (the default).
+        level: of a plan file with throttle levels: which.
+
+    Raises:
+        OptionError: the plan has no such phase or level.
+    """
+    from hetsched.partition import explain_plan as explain_whole
+
+    return explain_whole(_phase(target, phase, level).plan)
+
+
+def _phase(target: str | Path | Planned, phase: str | None, level: int) -> Planned:
+    """The plan of one phase.
+
+    Raises:
+        OptionError: there is no such phase or level.
+    """
+    planned = open_session(target, level=level)
     if isinstance(planned, PlannedLanguage):
-        planned = planned.phases[_known(phase or "decode", list(planned.phases))]
-    elif phase is not None:
-        _known(phase, [planned.deployment.entries[0].phase])
-    return replace(explain_op(planned.plan, op, table=planned.table), power_basis=power_basis(planned.soc))
+        return planned.phases[_known(phase or "decode", list(planned.phases))]
+    if phase is not None:
+        _known(phase, [planned.deployment.entries[planned.entry].phase])
+    return planned
+
+
+def _wider(planned: Planned) -> CostTable | None:
+    """The plan's costs with float and 8-bit integers to choose from for every op, where the plan has only one of them."""
+    deployment, entry = planned.deployment, planned.deployment.entries[planned.entry]
+    if (entry.precision or deployment.precision) not in ("auto", "float", "w8a8"):
+        return None
+    entries = list(deployment.entries)
+    entries[planned.entry] = entry.model_copy(update={"precision": "mixed"})
+    return priced(planned.graph, planned.soc, deployment.model_copy(update={"entries": tuple(entries)}), planned.entry)
 
 
 def _known(phase: str, phases: Sequence[str]) -> str:

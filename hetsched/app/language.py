@@ -198,4 +198,4 @@ def _peak_bytes(phases: Sequence[Planned]) -> int:
     held: dict[tuple[str, str, float], int] = {}
     for phase in phases:
         held |= held_weights(phase.graph, phase.table, phase.placement[1])
-    return sum(held.values()) + max(p.plan.arena_bytes for p in phases)
+    return sum(held.values()) + max(p.plan.arena_bytes + p.plan.prediction.workspace_bytes for p in phases)

@@ -82,7 +82,7 @@ def at_level(task: Task, level: int, graph: Graph) -> Task:
     accelerator = accelerator_of(task.chip)
     if level == 1:
         return replace(task, clocks=dict(_slowed((accelerator,), SLOWED)), pareto=0)
-    off = tuple(name for name, target in task.chip.queues.items() if target.split(":")[0] == accelerator.name)
+    off = off_at(task.chip, level)
     if level == 2:
         return replace(task, off=off, pareto=0)
     rest = tuple(p for p in task.chip.processors if p is not accelerator)
@@ -90,6 +90,18 @@ def at_level(task: Task, level: int, graph: Graph) -> Task:
     return replace(
         task, off=off, clocks=dict(_slowed(rest, LOWEST)), objective="energy", precision=STATIC if integers else task.precision, pareto=0
     )
+
+
+def off_at(chip: SoC, level: int) -> tuple[str, ...]:
+    """Names of the queues that a level does without.
+
+    Raises:
+        OptionError: the SoC has no accelerator.
+    """
+    if level < 2:
+        return ()
+    accelerator = accelerator_of(chip)
+    return tuple(name for name, target in chip.queues.items() if target.split(":")[0] == accelerator.name)
 
 
 def accelerator_of(chip: SoC) -> Processor:

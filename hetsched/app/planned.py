@@ -86,13 +86,18 @@ class Planned:
         } | self._corrections()
 
     def _corrections(self) -> dict[str, Any]:
-        """Keys of the summary that only plans with corrections, a front or sensitivities have."""
+        """Keys of the summary that only plans with accounts, corrections, a front or sensitivities have."""
         anchors, measured = self.deployment.anchors, self.deployment.measured
+        from hetsched.partition.losses import explain_plan
+
         out: dict[str, Any] = {"anchored_to": [a.model_dump(mode="json") for a in anchors]} if anchors else {}
         if self.deployment.entries[self.entry].splits:
             out["splits"] = self.deployment.entries[self.entry].splits
         if len({e.level for e in self.deployment.entries}) > 1:
             out["levels"] = levels_summary(self.deployment.entries, self.deployment.switches)
+        if self.plan.accounts is not None:
+            out["accounts"] = self.plan.accounts.model_dump(mode="json")
+            out["losses"] = explain_plan(self.plan).as_dict()
         if self.plan.front:
             out["front"] = [f.model_dump(mode="json") for f in self.plan.front]
         if self.plan.prediction.loss is not None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
+from hetsched.app.levels import off_at
 from hetsched.app.planned import Planned
 from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
+from hetsched.plans import Stage
 from hetsched.socs import SoC
 from hetsched.trace import Trace
 
@@ -97,7 +99,15 @@ def _check_rows(check: CheckReport) -> list[dict[str, Any]]:
 def _plan_item(planned: Planned) -> ReportItem:
     from hetsched.reports import PlanItem
 
-    return PlanItem(planned.deployment, planned.graph, planned.soc, passes=planned.passes)
+    return PlanItem(planned.deployment, planned.graph, planned.soc, passes=planned.passes, changes=_changes(planned))
+
+
+def _changes(planned: Planned) -> dict[Stage, dict[str, tuple[str, ...]]]:
+    """What would have to change for each op to be elsewhere, of the entry at hand."""
+    from hetsched.partition import smallest_changes
+
+    entry = planned.deployment.entries[planned.entry]
+    return {(entry.phase, entry.level): smallest_changes(entry.plan, planned.table, off_at(planned.soc, entry.level))}
 
 
 def _plan_items(planned: Planned) -> list[ReportItem]:
@@ -107,7 +117,7 @@ def _plan_items(planned: Planned) -> list[ReportItem]:
     if not isinstance(planned, PlannedLanguage):
         return [_plan_item(planned)]
     return [
-        PlanItem(p.deployment.alone(p.deployment.entries[p.entry]), p.graph, p.soc, passes=p.passes)
+        PlanItem(p.deployment.alone(p.deployment.entries[p.entry]), p.graph, p.soc, passes=p.passes, changes=_changes(p))
         for p in planned.phases.values()
     ]  # fmt: skip
 

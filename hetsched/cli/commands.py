@@ -203,22 +203,26 @@ def report(
         show.line(f"report: {path}")
 
 
-@app.command(short_help="Why an operator is where it is")
+@app.command(short_help="Why an operator is where it is, and what the vendor's default would lose")
 def explain(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
-    op: Annotated[str, typer.Argument(metavar="OP", help="Its name: of an op of the plan, or of any of the model's own nodes.")],
+    op: Annotated[
+        str | None, typer.Argument(metavar="[OP]", help="An op of the plan or one of the model's own nodes. Default: the whole plan.")
+    ] = None,
     phase: Phase = None,
+    level: Level = 0,
     as_json: Json = False,
 ) -> None:
-    """Say why an operator is where it is and what each alternative would have cost."""
-    from hetsched.app.explaining import explain as explain_op
-    from hetsched.cli import show
+    """Say why an operator is where it is, or what the vendor's default would lose."""
+    from hetsched.app import explaining
+    from hetsched.cli import show, show_explanation
 
-    found = explain_op(plan_file, op, phase)
-    if as_json:
-        show.json(show.explanation_dict(found))
-    else:
-        show.explanation(found)
+    if op is None:
+        whole = explaining.explain_plan(plan_file, phase, level)
+        show.json(show_explanation.plan_dict(whole)) if as_json else show_explanation.plan(whole)
+        return
+    found = explaining.explain(plan_file, op, phase, level)
+    show.json(show_explanation.op_dict(found)) if as_json else show_explanation.op(found)
 
 
 @app.command(short_help="What changed between two plans")

@@ -34,7 +34,8 @@ def import_one(
 def _show(found: Imported, output: Path | None) -> None:
     s = found.summary()
     runs = f"{s['runs']} inference{'s' if s['runs'] != 1 else ''}"
-    show.line(f"{s['profile']}: {s['format']}, {s['operators']} operators on {', '.join(s['queues'])}, {runs}")
+    operators = f"{s['operators']} operator{'s' if s['operators'] != 1 else ''}"
+    show.line(f"{s['profile']}: {s['format']}, {operators} on {', '.join(s['queues'])}, {runs}")
     slowest = sorted(found.profile.per_op(), key=lambda t: (-t.seconds, t.name))[:_SHOWN]
     total = sum(t.seconds for t in found.profile.per_op())
     show.line(f"  operators take {show.seconds(total)} per inference; the slowest:")

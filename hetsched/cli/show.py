@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hetsched.app.planned import Planned
     from hetsched.app.running import Ran
     from hetsched.app.simulating import Simulated
-    from hetsched.partition import Explanation, PlanDiff
+    from hetsched.partition import PlanDiff
     from hetsched.passes import PassReport
     from hetsched.plans import Plan, Prediction
 
@@ -170,6 +170,8 @@ def plan(planned: Planned) -> None:
     ]
     baselines.append(["this plan", seconds(pred.latency_s), joules(pred.energy_j), str(len(p.segments)), ""])
     table("", ["placement", "latency", "energy", "segments", ""], baselines, numeric=(1, 2, 3), whole=0)
+    for text in brief(p):
+        line(text)
     if p.front:
         front(p)
     counts = planned.summary()["ops_by_processor"]
@@ -183,6 +185,13 @@ def plan(planned: Planned) -> None:
         line(f"note: {note}")
     if planned.path is not None:
         line(f"plan: {planned.path}")
+
+
+def brief(p: Plan) -> list[str]:
+    """What the vendor's default loses and what it cannot take, in a line or two; nothing where it is as good."""
+    from hetsched.partition.losses import explain_plan
+
+    return explain_plan(p).brief()
 
 
 def levels(found: Sequence[Mapping[str, Any]]) -> None:
@@ -217,7 +226,7 @@ def arena(p: Prediction) -> str:
     least = "the least" if p.arena_bytes <= p.arena_bound_bytes else f"at least {megabytes(p.arena_bound_bytes)}"
     return (
         f"weights {megabytes(p.weight_bytes)}, arena {megabytes(p.arena_bytes)}{pool} ({least} for this order,"
-        f" {p.saved:.0%} saved by sharing bytes)"
+        f" {p.saved:.0%} saved by sharing bytes)" + (f", workspace {megabytes(p.workspace_bytes)}" if p.workspace_bytes else "")
     )
 
 
@@ -281,28 +290,6 @@ def ran(result: Ran, trace: Path | None) -> None:
         line(f"note: {note}")
     if trace is not None:
         line(f"trace: {trace}")
-
-
-def explanation(found: Explanation) -> None:
-    """Why an op is where it is."""
-    for text in found.lines():
-        line(text)
-    table("", ["place", "precision", "op alone", "energy", "whole plan"], found.rows(), numeric=(2, 3, 4))
-    for refusal in found.refusals:
-        line(f"refused: {refusal}")
-    if found.power_basis:
-        line(f"note: {found.power_basis}")
-
-
-def explanation_dict(found: Explanation) -> dict[str, Any]:
-    """The stable keys of ``explain --json``."""
-    return {
-        "placement": found.placement.model_dump(mode="json", exclude={"alternatives"}),
-        "segment": found.segment.model_dump(mode="json", exclude={"ops"}),
-        "plan_latency_s": found.plan_latency_s,
-        "alternatives": [a.model_dump(mode="json") for a in found.alternatives],
-        "power_basis": found.power_basis,
-    }
 
 
 def difference(found: PlanDiff) -> None:

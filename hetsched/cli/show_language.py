@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.cli.show import joules, levels, line, megabytes, proof, seconds, table
+from hetsched.cli.show import brief, joules, levels, line, megabytes, proof, seconds, table
 
 
 def plan(planned: PlannedLanguage) -> None:
@@ -41,6 +41,8 @@ def plan(planned: PlannedLanguage) -> None:
         found = phase.plan
         beside = ", ".join(f"{b.solver} {seconds(b.latency_s)}" for b in found.baselines if b.latency_s is not None)
         line(f"{name}: {found.solver}, {proof(found)}; {len(found.segments)} segment(s); beside it {beside}")
+        for text in brief(found):
+            line(f"  {text}")
     for note in dict.fromkeys(n for phase in planned.phases.values() for n in phase.plan.notes):
         line(f"note: {note}")
     if planned.path is not None:

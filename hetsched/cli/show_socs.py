@@ -14,7 +14,7 @@ from rich.tree import Tree
 from hetsched.cli import show
 from hetsched.cli.lines import printable
 from hetsched.soc_figures import Difference, estimated_share, figures
-from hetsched.soc_words import link_line, marked, market, memory_lines, power_basis, processor_lines, quantity, trip_lines
+from hetsched.soc_words import PRECISIONS, link_line, marked, market, memory_lines, power_basis, processor_lines, quantity, trip_lines
 from hetsched.socs import SoC
 
 #: From this width on the table of all SoCs has room for the names of processors.
@@ -64,6 +64,7 @@ def draw(soc: SoC) -> None:
     boxes = [_box(p.name, [("", p.model), *processor_lines(soc, p)]) for p in soc.processors]
     show.console.print(Columns(boxes, padding=(0, 1)))
     show.console.print(_box(f"memory: {soc.memory.kind}", memory_lines(soc)))
+    show.console.print(_box("energy, derived from watts (estimated)", _energy_lines(soc)))
     show.console.print(_box("links", [(" ── ".join(k.between), link_line(k)) for k in soc.links]))
     show.console.print(_thermal(soc))
     for note in filter(None, (power_basis(soc), *soc.notes)):
@@ -75,6 +76,20 @@ def _box(title: str, lines: Iterable[tuple[str, str]]) -> Panel:
     for name, value in lines:
         grid.add_row(Text(printable(name)), Text(printable(value)))
     return Panel(grid, title=Text(printable(title)), title_align="left", expand=False)
+
+
+def _energy_lines(soc: SoC) -> list[tuple[str, str]]:
+    """What each queue draws: joules an operation at its peaks and an on-chip byte, watts while busy."""
+    from hetsched_cost_models.energy import drawn
+
+    return [
+        (
+            d.queue,
+            f"{', '.join(f'{j * 1e12:.3g} pJ/op {PRECISIONS[p]}' for p, j in d.op_j.items() if p in PRECISIONS)}; "
+            f"{d.byte_j * 1e12:.3g} pJ/B on chip; busy {d.busy_w:.3g} W, leaks {d.leakage_w:.3g} W",
+        )
+        for d in drawn(soc)
+    ]
 
 
 def _thermal(soc: SoC) -> Group:

@@ -34,7 +34,7 @@ def read(document: Any, where: str) -> Profile:
             continue
         if isinstance(microseconds, bool) or not isinstance(microseconds, int | float):
             raise TraceError(f"{where}: layer {layer.get('name')!r} has the time {microseconds!r}, not microseconds")
-        unit = str(layer.get("compute_unit", "NPU")).lower()
-        queue = unit if unit in ("cpu", "gpu", "npu") else "npu"
+        unit = str(layer.get("compute_unit", "")).lower()
+        queue = unit if unit in ("cpu", "gpu", "npu") else ""
         timings.append(Timing(str(layer.get("name", "")), str(layer.get("type", "")), microseconds / 1e6, queue))
-    return Profile(FORMAT, tuple(timings), tuple(notes))
+    return Profile(FORMAT, tuple(timings), tuple(notes), home="npu")

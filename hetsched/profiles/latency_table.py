@@ -2,7 +2,7 @@
 
 Columns (parted by commas, semicolons or tabs), in any order and case: ``op`` (or ``type``), and a time, ``time_ms`` (or
 ``_s``, ``_us``, ``_ns``; ``latency_`` too). Optional: ``name``, ``shape`` of the output (``1x32x112x112``), ``bits`` or
-``precision``, ``kernel``, ``queue`` (or ``processor``, ``unit``; default ``cpu``).
+``precision``, ``kernel``, ``queue`` (or ``processor``, ``unit``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _row(cells: Mapping[str, str], time: tuple[str, float], where: str) -> Timin
     precision = _BITS.get(given, given)
     if precision not in _PRECISIONS:
         raise TraceError(f"{where}: the precision {given!r} is unknown: use bits (4, 8, 16, 32) or one of {', '.join(_PRECISIONS[1:])}")
-    queue = first("queue", "processor", "unit").lower() or "cpu"
+    queue = first("queue", "processor", "unit").lower()
     return Timing(first("name"), first("op", "type", "op_type"), seconds, queue, _shape(first("shape", "output_shape"), where), precision)
 
 

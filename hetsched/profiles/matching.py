@@ -78,7 +78,8 @@ def measured(profile: Profile, graph: Graph, source: str) -> Measured:
                 out.append(MeasuredOp(op=op_.name, queue=q, precision=p, seconds=median(values), by="shape"))
     order = graph.op_index
     out.sort(key=lambda o: (order[o.op], o.queue, o.precision))
-    return Measured(source=f"{source} ({profile.format})", total=len(graph.ops), ops=tuple(out))
+    where = f", {profile.unplaced} times of it without a place: taken as {profile.home}" if profile.unplaced else ""
+    return Measured(source=f"{source} ({profile.format}){where}", total=len(graph.ops), ops=tuple(out))
 
 
 def _names(graph: Graph) -> dict[str, str]:

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hetsched import wrong_fields
 from hetsched.errors import TraceError
-from hetsched.profiles.timings import Profile, Timing
+from hetsched.profiles.timings import LONGEST_S, Profile, Timing
 
-VERSION = 1
+VERSION: Literal[1] = 1
 _KEY = "measurements_version"
+_Text = Annotated[str, Field(max_length=4096)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _Op(_Strict):
+    name: _Text = ""
+    type: _Text = ""
+    shape: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    """Of its first output."""
+    precision: Annotated[str, Field(max_length=40)] = ""
+    queue: Annotated[str, Field(max_length=64)] = ""
+    """Empty: not known."""
+    seconds: Annotated[float, Field(ge=0, le=LONGEST_S)]
+
+
+class _Document(_Strict):
+    measurements_version: Literal[1]
+    format: _Text = "measurements"
+    """Of the profile that the times are from."""
+    model: _Text = ""
+    soc: _Text = ""
+    runs: Annotated[int, Field(ge=0)] = 0
+    notes: tuple[_Text, ...] = ()
+    ops: tuple[_Op, ...]
 
 
 def recognises(document: Any) -> bool:
@@ -34,32 +63,16 @@ def to_json(profile: Profile) -> str:
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def from_document(document: Mapping[str, Any], where: str) -> Profile:
+def from_json(text: str, where: str) -> Profile:
     """Read it back.
 
     Raises:
-        TraceError: another version, or a field that is absent or of another kind.
+        TraceError: another version, or a field that is absent, unknown or of another kind.
     """
-    if document[_KEY] != VERSION:
-        raise TraceError(f"{where} has the version {document[_KEY]!r}, this hetsched reads {VERSION}: import the profile again")
-    rows = document.get("ops")
-    if not isinstance(rows, list):
-        raise TraceError(f"{where} has no list 'ops': import the profile again")
-    texts = [document.get(k, "") for k in ("format", "model", "soc")]
-    notes = document.get("notes", [])
-    if not all(isinstance(t, str) for t in texts) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
-        raise TraceError(f"{where} has a name or a note that is not text: import the profile again")
-    timings = tuple(_timing(row, f"{where}, operator {i}") for i, row in enumerate(rows))
-    return Profile(texts[0] or "measurements", timings, tuple(notes), texts[1], texts[2])
-
-
-def _timing(row: Any, where: str) -> Timing:
-    if not isinstance(row, dict):
-        raise TraceError(f"{where} is not a mapping: import the profile again")
-    seconds, shape = row.get("seconds"), row.get("shape")
-    texts = [row.get(k, "") for k in ("name", "type", "queue", "precision")]
-    sized = shape is None or (isinstance(shape, list) and all(isinstance(d, int) and not isinstance(d, bool) for d in shape))
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not sized or not all(isinstance(t, str) for t in texts):
-        raise TraceError(f"{where} needs 'seconds' (a number), 'shape' (sizes or null), and text for the rest: import the profile again")
-    name, kind, queue, precision = texts
-    return Timing(name, kind, float(seconds), queue or "cpu", None if shape is None else tuple(shape), precision)
+    try:
+        found = _Document.model_validate_json(text)
+    except ValidationError as e:
+        again = "import the profile again"
+        raise TraceError(f"{where} is not a valid file of measurements: {wrong_fields.fault(e, _Document)} ({again})") from e
+    timings = tuple(Timing(o.name, o.type, o.seconds, o.queue, o.shape, o.precision) for o in found.ops)
+    return Profile(found.format, timings, found.notes, found.model, found.soc)

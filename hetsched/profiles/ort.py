@@ -55,7 +55,7 @@ def _timing(event: Mapping[str, Any], run: int, origin: float) -> Timing:
     kind, shape = _first(outputs) if isinstance(outputs, list) else ("", None)
     return Timing(
         name=str(event["name"]).removesuffix(_KERNEL), type=str(args.get("op_name", "")), seconds=float(event["dur"]) / 1e6,
-        queue=_PROVIDERS.get(str(args.get("provider", "")), "cpu"), shape=shape, precision=_PRECISIONS.get(kind, ""), run=run,
+        queue=_PROVIDERS.get(str(args.get("provider", "")), ""), shape=shape, precision=_PRECISIONS.get(kind, ""), run=run,
         start_s=(float(event["ts"]) - origin) / 1e6,
     )  # fmt: skip
 

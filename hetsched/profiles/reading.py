@@ -8,7 +8,7 @@ from typing import Any
 
 from hetsched.errors import TraceError
 from hetsched.profiles import aihub, latency_table, measurements, ort, qnn, tflite
-from hetsched.profiles.timings import Profile, Timing, checked
+from hetsched.profiles.timings import Profile, Timing, checked, placed
 
 FORMATS = (
     "an ONNX Runtime profile (JSON), TFLite benchmark_model output (text or CSV), a QNN profile (CSV), an AI Hub profile (JSON), a latency "
@@ -20,26 +20,31 @@ FORMATS = (
 _TEXTS = (".csv", ".txt", ".json", ".log", ".tsv")
 
 
-def read(path: Path) -> Profile:
-    """The operators' times in a file of any known format.
+def read(path: Path, queue: str | None = None) -> Profile:
+    """The operators' times in a file of any known format; ``queue`` says where all were taken, instead of the file.
 
     Raises:
         TraceError: absent, too large, damaged, of an unknown format, or without single operators.
     """
+    where = f"the profile {path.name!r}"
+    return placed(checked(_parsed(path, where), where), queue)
+
+
+def _parsed(path: Path, where: str) -> Profile:
     from hetsched.trace.files import read_whole
 
     data = read_whole(path)
-    where = f"the profile {path.name!r}"
     text = _text(data)
     if text is None and path.suffix.lower() in _TEXTS:
         raise TraceError(f"{where} is not UTF-8 text: save it as such")
     if data[:4] == b"PAR1" or text is None:
-        return checked(_from_trace(path), where)
+        return _from_trace(path)
     if text.lstrip()[:1] in ("[", "{"):
-        return checked(_from_json(text, where), where)
+        return _from_json(text, where)
     for module in (qnn, tflite, latency_table):
         if module.recognises(text):
-            return checked(module.read(text, where), where)
+            found: Profile = module.read(text, where)
+            return found
     raise TraceError(f"{where} is of no known format: hetsched reads {FORMATS}")
 
 
@@ -59,7 +64,7 @@ def _from_json(text: str, where: str) -> Profile:
         said = f"line {e.lineno}: {e.msg}" if isinstance(e, json.JSONDecodeError) else type(e).__name__
         raise TraceError(f"{where} looks like JSON but is not ({said}): it was not written to its end, or is damaged") from e
     if measurements.recognises(document):
-        return measurements.from_document(document, where)
+        return measurements.from_json(text, where)
     if aihub.recognises(document):
         return aihub.read(document, where)
     if ort.recognises(document):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from hetsched.errors import TraceError
@@ -25,6 +25,7 @@ class Timing:
     type: str
     seconds: float
     queue: str = "cpu"
+    """Empty while a profile is read: it does not say where the operator ran (:func:`placed`)."""
     shape: tuple[int, ...] | None = None
     """Of its first output."""
     precision: str = ""
@@ -41,6 +42,10 @@ class Profile:
     notes: tuple[str, ...] = field(default=())
     model: str = ""
     soc: str = ""
+    home: str = "cpu"
+    """Where timings count that do not say where they were taken."""
+    unplaced: int = 0
+    """How many did not say it."""
 
     def per_op(self) -> list[Timing]:
         """Each operator once: its median over the runs of its time within a run, in the order in which they first ran."""
@@ -95,6 +100,19 @@ def checked(profile: Profile, where: str) -> Profile:
         if not (math.isfinite(t.seconds) and 0 <= t.seconds <= LONGEST_S) or (t.start_s is not None and not 0 <= t.start_s <= 1e9):
             raise TraceError(f"{where}: operator {t.name or t.type!r} has the time {t.seconds} s, which makes no sense: it is damaged")
     return profile
+
+
+def placed(profile: Profile, queue: str | None) -> Profile:
+    """The profile with a queue for every timing: the one given, else its own, else :attr:`Profile.home`, which the notes say."""
+    if queue is not None:
+        return replace(profile, timings=tuple(replace(t, queue=queue) for t in profile.timings))
+    unplaced = sum(not t.queue for t in profile.timings)
+    if not unplaced:
+        return profile
+    some = f"{unplaced} of {len(profile.timings)} times"
+    note = f"{some} do not say where they were taken and count as {profile.home}: --queue says otherwise"
+    timings = tuple(t if t.queue else replace(t, queue=profile.home) for t in profile.timings)
+    return replace(profile, timings=timings, notes=(*profile.notes, note), unplaced=unplaced)
 
 
 def trace_of(profile: Profile, names: Sequence[str] | None = None, model: str = "", soc: str = "") -> Trace:

@@ -24,6 +24,7 @@ from hetsched.runtime.fences import FenceBoard
 from hetsched.runtime.inputs import validate_feeds
 from hetsched.runtime.timeline import Timeline
 from hetsched.runtime.worker import Gate, Job, Worker
+from hetsched.socs import HOST
 from hetsched.trace import Trace
 
 #: How long a failed or interrupted run waits for kernels that are still running.
@@ -46,7 +47,7 @@ class RunResult:
     observed: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
-def compile(graph: Graph, plan: Plan, *, soc: str = "host", delegate: str | Delegate | None = None) -> Executable:
+def compile(graph: Graph, plan: Plan, *, soc: str = HOST, delegate: str | Delegate | None = None) -> Executable:
     """Prepare a plan for execution on this machine.
 
     Args:
@@ -112,7 +113,7 @@ def _compile_segments(
 
 
 def _check_plan(graph: Graph, plan: Plan, soc: str, delegate: str | Delegate | None) -> None:
-    if soc != "host" and delegate != "null":
+    if soc != HOST and delegate != "null":
         raise PlanError(f"this plan is for {soc}; run it there or plan for host (--soc host), or try it with --delegate null")
     elsewhere = next((p for p in plan.placements if p.delegate in ("numba", "ort") and not p.queue.startswith("cpu")), None)
     if elsewhere is not None and delegate is None:

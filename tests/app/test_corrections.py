@@ -95,9 +95,12 @@ def test_a_plan_that_avoids_the_anchored_unit_keeps_the_wide_interval(two_branch
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("chip=snapdragon-8-gen-3", "latency_ms is missing"), ("latency_ms=3", "chip is missing"),
-        (f"chip={PHONE},latency_ms=fast", "'fast' is not a number"), (f"chip={PHONE},latency_ms=-1", "is not a number of milliseconds"),
-        (f"chip={PHONE},latency_ms=1,unit=dsp", "no unit 'dsp'"), (f"chip={PHONE},latency_ms=1,speed=2", "no key 'speed'"),
+        ("chip=snapdragon-8-gen-3", "the field 'latency_ms' is missing: write a number of milliseconds"),
+        ("latency_ms=3", "the field 'chip' is missing"),
+        (f"chip={PHONE},latency_ms=fast", "latency_ms = 'fast': it must be a number of milliseconds, without a unit"),
+        (f"chip={PHONE},latency_ms=-1", "it must be at least 0.0001 (milliseconds)"),
+        (f"chip={PHONE},latency_ms=1,unit=dsp", "unit = 'dsp': it must be one of cpu, gpu, npu or all"),
+        (f"chip={PHONE},latency_ms=1,speed=2", "no field 'speed'; use one of chip, latency_ms"),
         (f"chip={PHONE},latency_ms=1,chip=b", "each key once"), ("nowhere.yaml", "neither KEY=VALUE"),
         (f"chip={PHONE},latency_ms=1,runtime=coreml", "does not know the runtime"),
         (f"chip={PHONE},latency_ms=1,precision=w1a1", "w1a1"), ("chip=snapdragon-9000,latency_ms=1", "no SoC is called"),
@@ -111,7 +114,15 @@ def test_bad_anchors_get_one_sentence(text: str, said: str, two_branch: Path) ->
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["3", "[]", "- chip", "a: [1", "!!python/object:os.system {}"], ids=str)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3", "[]", "- chip", "a: [1", "!!python/object:os.system {}", "{chip: 3, latency_ms: 1}", "{chip: a, latency_ms: true}",
+        "{chip: a, latency_ms: 1, precision: 8}", "{chip: a, latency_ms: [1]}", "{chip: a, latency_ms: 1, runtime: ''}",
+        "[{chip: a, latency_ms: 1}, {chip: b, latency: 1}]",
+    ],
+    ids=str,
+)  # fmt: skip
 def test_bad_anchor_files(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text, "utf-8")

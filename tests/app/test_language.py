@@ -110,7 +110,8 @@ def test_peak_memory_is_weights_and_caches_and_little_else(folder: Folder) -> No
     caches = PER_TOKEN * 8100
     arena = decode.plan.arena_bytes
     assert caches <= arena < caches + 64 * 1024
-    assert decode.plan.prediction.peak_memory_bytes == decode.plan.prediction.weight_bytes + arena
+    p = decode.plan.prediction
+    assert p.peak_memory_bytes == p.weight_bytes + arena + p.workspace_bytes
     assert found.prediction.kv_cache_bytes == caches
     assert decode.plan.prediction.weight_bytes <= 2 * stored
 

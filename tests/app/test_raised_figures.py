@@ -12,6 +12,7 @@ BETTER = {
     "npu.int8_tops": "300", "npu.fp16_tops": "300", "npu.int4_tops": "600", "npu.fp8_tops": "600", "npu.sparsity": "2",
     "npu.vector_gbps": "900", "npu.bandwidth_gbps": "500", "memory.bandwidth_gbps": "500", "npu.onchip_mb": "64", "npu.clock_ghz": "4",
     "npu.launch_us": "1", "npu.op_overhead_us": "0", "cpu-npu.sync_us": "1", "gpu.fp16_tflops": "50", "cpu.fp32_tflops": "9",
+    "memory.system_cache_mb": "256", "memory.system_cache_gbps": "400", "memory.pim_gbps": "800",
 }  # fmt: skip
 SOCS = ("snapdragon-8-gen-3", "dimensity-9300", "apple-a17-pro")
 

@@ -10,7 +10,7 @@ import pytest
 
 import hetsched
 from hetsched.app.sessions import read_plan
-from hetsched.errors import PlanError, SoCError
+from hetsched.errors import PlanError, SoCError, UnsupportedModelError
 from hetsched.soc_files import load_soc, soc_paths, soc_sha256
 
 PHONE = "snapdragon-8-gen-3"
@@ -80,12 +80,33 @@ def test_the_plan_says_what_was_set(two_branch: Path) -> None:
 
 
 def test_figures_that_no_prediction_depends_on_say_so(two_branch: Path) -> None:
-    fields = {"memory__capacity_gb": "64", "memory__system_cache_mb": "64", "memory__peak_bytes_s": "1e12"}
+    fields = {"memory__capacity_gb": "64", "memory__peak_bytes_s": "1e12"}
     made = planned(two_branch, **fields)
     assert made.plan.prediction == planned(two_branch).plan.prediction
     assert [n for n in made.plan.notes if "no prediction depends on it" in n] == [
         f"{field.replace('__', '.')} has no effect: no prediction depends on it" for field in sorted(fields)
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("memory__system_cache_gbps", "300", "adds nothing to the file's cache"),
+        ("memory__pim_gbps", "9", "every processor reads the DRAM faster"),
+        ("npu__fp8_tops", "90", "computes at that rate"),
+    ],
+)
+def test_what_needs_something_else_says_so(two_branch: Path, field: str, value: str, why: str) -> None:
+    made = planned(two_branch, **{field: value})
+    assert made.plan.prediction == planned(two_branch).plan.prediction
+    assert any(n.startswith(f"{field.replace('__', '.')} has no effect") and n.endswith(why) for n in made.plan.notes)
+
+
+def test_an_fp8_rate_serves_fp8_plans(two_branch: Path) -> None:
+    made = hetsched.plan(two_branch, PHONE, dims=DIMS, precision="fp8", solver="single:npu", overrides={"npu.fp8_tops": "90"})
+    assert "f8" in made.table.alt_precision and not any("has no effect" in n for n in made.plan.notes)
+    with pytest.raises(UnsupportedModelError, match="no accelerator of it has an FP8 rate; set one"):
+        hetsched.plan(two_branch, PHONE, dims=DIMS, precision="fp8")
 
 
 def test_a_saved_plan_rebuilds_the_same_soc(two_branch: Path, tmp_path: Path) -> None:

@@ -182,6 +182,47 @@ def test_measured_times_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert to_json(found) == text
 
 
+def test_times_without_a_place_count_as_the_cpus_and_it_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "op,time_ms,queue\nConv,1,npu\nAdd,2,\n")
+    found = read(path)
+    assert [t.queue for t in found.timings] == ["npu", "cpu"] and found.unplaced == 1
+    assert found.notes == ("1 of 2 times do not say where they were taken and count as cpu: --queue says otherwise",)
+    assert [t.queue for t in read(path, "gpu").timings] == ["gpu", "gpu"] and read(path, "gpu").notes == ()
+
+
+def test_layers_of_ai_hub_without_a_unit_count_as_the_npus(tmp_path: Path) -> None:
+    layers = [{"name": "a", "execution_time": 5}, {"name": "b", "execution_time": 5, "compute_unit": "CPU"}]
+    found = read(write(tmp_path, json.dumps({"execution_summary": {}, "execution_detail": layers})))
+    assert [t.queue for t in found.timings] == ["npu", "cpu"] and "1 of 2 times do not say" in found.notes[0]
+
+
+ROW = {"name": "a", "type": "Conv", "shape": [1, 2], "precision": "", "queue": "npu", "seconds": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seconds": "1"}, "ops.0.seconds = '1': it must be a number of seconds, without a unit"),
+        ({"seconds": True}, "ops.0.seconds = True: it must be a number of seconds"),
+        ({"seconds": -1}, "ops.0.seconds = -1: it must be at least 0 (seconds)"),
+        ({"seconds": 1e9}, "ops.0.seconds = 1000000000.0: it must be at most 100000 (seconds)"),
+        ({"shape": "1x2"}, "ops.0.shape = '1x2': it must be a list of whole numbers"),
+        ({"shape": [1.5]}, "ops.0.shape.0 = 1.5: it must be a whole number"),
+        ({"shape": [-1]}, "ops.0.shape.0 = -1: it must be at least 0"),
+        ({"queue": 3}, "ops.0.queue = 3: it must be text"),
+        ({"name": None}, "ops.0.name = None: it must be text"),
+        ({"second": 1}, "there is no field 'ops.0.second'; did you mean 'seconds'?"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_measurements_are_read_strictly(change: dict[str, object], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(TraceError) as e:
+        read(write(tmp_path, json.dumps({"measurements_version": 1, "ops": [ROW | change]})))
+    assert sentence in str(e.value) and "import the profile again" in str(e.value)
+    (good,) = read(write(tmp_path, json.dumps({"measurements_version": 1, "ops": [ROW]}))).timings
+    assert (good.name, good.shape, good.queue, good.seconds) == ("a", (1, 2), "npu", 1e-3)
+
+
 BAD = {
     "empty": "",
     "prose": "hello\nworld\n",
@@ -201,6 +242,9 @@ BAD = {
     "table with bad bits": "op,time_ms,bits\nConv,1,7\n",
     "measurements of the future": '{"measurements_version": 9, "ops": []}',
     "measurements without times": '{"measurements_version": 1, "ops": [{"name": "a"}]}',
+    "measurements as a mapping": '{"measurements_version": 1, "ops": {}}',
+    "measurements with a note that is no text": '{"measurements_version": 1, "ops": [], "notes": [3]}',
+    "measurements with more": '{"measurements_version": 1, "ops": [], "author": "me"}',
     "deep JSON": "[" * 100_000,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -38,6 +39,18 @@ BASE = "qualcomm-snapdragon-8gen3"
 SISTERS = frozenset({"qualcomm-qcs9075", "qualcomm-sa8775p"})
 #: What AI Hub calls runtimes -> as plans name them.
 RUNTIMES = {"tflite": "litert", "onnx": "ort", "precompiled_qnn_onnx": "ort", "qnn_dlc": "qnn", "qnn_context_binary": "qnn"}
+
+
+def model_of(row: Mapping[str, str], has: Callable[[str], bool]) -> str | None:
+    """The graph that a row of AI Hub's table was measured on: its component's, else its model's; None where there is neither.
+
+    Examples:
+        >>> row = {"model": "whisper", "component": "encoder"}
+        >>> model_of(row, {"whisper__encoder", "whisper"}.__contains__), model_of(row, {"whisper"}.__contains__)
+        ('whisper__encoder', 'whisper')
+    """
+    names = (f"{row['model']}__{row['component']}", row["model"])
+    return next((name for name in names if has(name)), None)
 
 
 @dataclass(frozen=True, slots=True)

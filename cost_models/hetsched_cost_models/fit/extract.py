@@ -19,7 +19,7 @@ import numpy as np
 from hetsched.soc_files import load_soc
 from hetsched.states import resident
 from hetsched_cost_models.features import features_of
-from hetsched_cost_models.fit.dataset import COLUMNS, EARLIER, GRAPHS_FILE, OPERATORS_FILE, RELEASE, ROWS_FILE
+from hetsched_cost_models.fit.dataset import COLUMNS, EARLIER, GRAPHS_FILE, OPERATORS_FILE, RELEASE, ROWS_FILE, model_of
 from hetsched_cost_models.fit.rows_file import write_rows
 from hetsched_cost_models.work import FloatArray
 
@@ -56,9 +56,8 @@ def rows_of(measurements: Path, models: set[str]) -> list[dict[str, str]]:
     source: dict[tuple[str, ...], str] = {}
     with (measurements / "npu_snapdragon_aihub.csv").open(encoding="utf-8", newline="") as f:
         for row in csv.DictReader(f):
-            part = f"{row['model']}__{row['component']}"
-            model = part if part in models else row["model"]
-            if model not in models or row["precision"] not in _PRECISIONS or row["release"] not in _RELEASES:
+            model = model_of(row, models.__contains__)
+            if model is None or row["precision"] not in _PRECISIONS or row["release"] not in _RELEASES:
                 continue
             key = (row["use"], model, row["precision"], row["runtime"], row["chipset"], row["release"])
             found[key].append(float(row["inference_time_ms"]))

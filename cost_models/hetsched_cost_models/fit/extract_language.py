@@ -2,8 +2,10 @@
 
 From ``llm.csv`` the rows whose model, chip and engine are known, each once. Bits are those of a stored weight with its scales. Left out
 are the rates of runs of minutes, whose phones throttle (the same model and engine decode 28.6 tokens a second cold and 16.5 in such a
-run; their joules a token are kept), and of prompts that run no faster than decoding: they are fed token by token. So is Genie's row
-that does not say how its weights are stored.
+run; their joules a token are kept), of prompts that run no faster than decoding (they are fed token by token) or faster than their
+weights can be read, and of clocks that were held down. So are Genie's row that does not say how its weights are stored, and those whose
+activations are floats, which no plan has. A row without bits has those of the first row of its source with this model, device and engine.
+The prefill of AI Hub's rows is that of the 128 tokens whose time to the first token they state.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hetsched_cost_models.fit.language_data import FIELDS, MODELS_FILE, ROWS_FILE
+from hetsched.soc_files import load_soc
+from hetsched_cost_models.fit.language_data import FIELDS, MODEL_FIELDS, MODELS_FILE, ROWS_FILE
 from hetsched_cost_models.fit.rows_file import write_rows
 
 MEASUREMENTS = Path("../shared/measurements")
@@ -31,7 +34,7 @@ _CHIPS = (
 )  # fmt: skip
 _BITS = (
     ("q2_k", 3.35), ("q3_k_m", 3.91), ("q4_k_s", 4.58), ("q4_k_m", 4.85), ("q4_0", 4.55), ("q4_1", 5.0), ("q5_k_m", 5.69), ("q6_k", 6.56),
-    ("q8", 8.5), ("bf16", 16.0), ("fp16", 16.0), ("f16", 16.0), ("fp32", 32.0), ("8da4w", 5.0), ("spinquant", 5.0), ("qat+lora", 5.0),
+    ("q8", 8.5), ("bf16", 16.0), ("fp16", 16.0), ("f16", 16.0), ("fp32", 32.0),
     ("w8a8", 8.0), ("int8 palett", 8.0), ("int4/int8", 6.0), ("w2", 2.2), ("2-bit", 2.6), ("int8 / 4", 4.5), ("int8", 8.0), ("8-bit", 8.5),
     ("4", 4.5),
 )  # fmt: skip
@@ -44,10 +47,14 @@ _ENGINES = (
 _DEFAULT_BITS = 4.5
 #: Genie's 4-bit weights have one scale a channel, not one a block.
 _QNN_BITS = 4.0
+#: ExecuTorch's 4-bit models (8da4w, SpinQuant): groups of 32, and 8 bits for the head (their READMEs and model cards, from memory).
+_GROUPS, _GROUP_BITS, _HEAD_BITS = ("8da4w", "spinquant", "qat+lora"), 4.5, 8.0
 #: Tokens that no run makes in less than minutes.
 _SUSTAINED = 4096
 #: A prompt that runs less than this much faster than decoding is fed token by token.
 _BATCHED = 1.1
+#: Tokens of the shortest prompt whose time to the first token AI Hub states.
+_AIHUB, _AIHUB_PROMPT = "qai_hub_models/", 128
 
 
 def _first(pairs: Sequence[tuple[str, object]], text: str) -> object | None:
@@ -68,7 +75,10 @@ def _leading(text: str) -> str:
     return found.group() if found else "0"
 
 
-def _bits(quant: str, engine: object) -> float:
+def _bits(quant: str, engine: object, head: float) -> float:
+    """Of a stored weight on average; ``head``: share of the weights that are the head's."""
+    if any(name in quant.lower() for name in _GROUPS):
+        return round((1.0 - head) * _GROUP_BITS + head * _HEAD_BITS, 2)
     found = _first(_BITS, quant.lower()) or _DEFAULT_BITS
     return _QNN_BITS if engine == "qnn" and found == _DEFAULT_BITS else float(str(found))
 
@@ -78,9 +88,41 @@ def _sustained(r: Mapping[str, str]) -> bool:
     return int(_leading(r["gen_tokens"])) >= _SUSTAINED or r["note"].strip() == "runs_ok="
 
 
-def _prefill(r: Mapping[str, str]) -> str:
-    rate, decode = r["prefill_tok_s"], r["decode_tok_s"]
-    return "" if rate and decode and float(rate) < _BATCHED * float(decode) else rate
+def _prefill(r: Mapping[str, str], weight_bytes: float, chip: str) -> str:
+    """Tokens a second of a prompt; empty: not measured, or not what it says."""
+    if r["source"].startswith(_AIHUB) and r["ttft_ms"]:
+        return f"{_AIHUB_PROMPT * 1e3 / float(r['ttft_ms']):.5g}"
+    rate, decode, prompt = r["prefill_tok_s"], r["decode_tok_s"], int(_leading(r["prompt_tokens"]))
+    fed = rate and decode and float(rate) < _BATCHED * float(decode)
+    cached = rate and prompt and prompt / float(rate) < weight_bytes / load_soc(chip).memory.peak_bytes_s.value
+    return "" if fed or cached else rate
+
+
+def _context(r: Mapping[str, str]) -> int:
+    """Tokens in the cache, or for which it was made; 0: not said."""
+    depth = re.search(r"depth (\d+)", r["engine"])
+    stated = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
+    return int(stated) + (int(depth.group(1)) if depth else 0)
+
+
+def _stated_bits(rows: Sequence[Mapping[str, str]]) -> dict[tuple[str, ...], str]:
+    """What rows that say nothing of it are stored in: by source, model, device and engine."""
+    found: dict[tuple[str, ...], str] = {}
+    for r in rows:
+        if r["quant"]:
+            found.setdefault(_kin(r), r["quant"])
+    return found
+
+
+def _kin(r: Mapping[str, str]) -> tuple[str, ...]:
+    return (r["source"].partition("@")[0], r["model"], r["device"], r["engine"])
+
+
+def _left_out(r: Mapping[str, str], engine: object) -> bool:
+    """Whether nothing of a row is used."""
+    float_activations = engine == "qnn" and r["quant"] in ("", "w4")
+    held_down = "GHz" in r["processor"]
+    return float_activations or held_down or (_sustained(r) and not r["j_per_token"])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -88,27 +130,28 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0]) if arguments else MEASUREMENTS
     with MODELS_FILE.open(encoding="utf-8", newline="") as f:
         models = list(csv.DictReader(line for line in f if not line.startswith("#")))
-    rows, seen, known = [], 0, set()
     with (folder / "llm.csv").open(encoding="utf-8", newline="") as f:
-        for r in csv.DictReader(f):
-            seen += 1
-            model = next((m for m in models if re.search(m["pattern"], r["model"].lower())), None)
-            chip, engine = _first(_CHIPS, r["soc"].lower()), _first(_ENGINES, r["engine"].lower())
-            same = tuple(v for k, v in r.items() if k != "source")
-            unsaid = engine == "qnn" and not r["quant"]
-            if model is None or not chip or engine is None or unsaid or same in known or (_sustained(r) and not r["j_per_token"]):
-                continue
-            known.add(same)
-            harness = "app" if "react-native" in r["source"] else "bench"
-            threads = re.search(r"CPU (\d) thr", r["processor"])
-            context = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
-            prefill, decode = ("", "") if _sustained(r) else (_prefill(r), r["decode_tok_s"])
-            values = (r["model"], model["gparams"], model["kv_bytes_per_token"], model["layers"], str(_bits(r["quant"], engine)), chip,
-                      _unit(r["processor"], r["engine"]), engine, harness, threads.group(1) if threads else "0", context,
-                      _leading(r["prompt_tokens"]), prefill, decode, r["j_per_token"], r["source"])  # fmt: skip
-            rows.append(dict(zip(FIELDS, values, strict=True)))
+        measured = list(csv.DictReader(f))
+    rows, known, stated = [], set(), _stated_bits(measured)
+    for r in measured:
+        model = next((m for m in models if re.search(m["pattern"], r["model"].lower())), None)
+        chip, engine = str(_first(_CHIPS, r["soc"].lower()) or ""), _first(_ENGINES, r["engine"].lower())
+        same = tuple(v for k, v in r.items() if k != "source")
+        if model is None or not chip or engine is None or same in known or _left_out(r, engine):
+            continue
+        known.add(same)
+        harness = "app" if "react-native" in r["source"] else "bench"
+        threads = re.search(r"CPU (\d) thr", r["processor"])
+        head = float(model["head_gparams"]) / float(model["gparams"])
+        bits = _bits(r["quant"] or stated.get(_kin(r), ""), engine, head)
+        weight_bytes = 1e9 * float(model["gparams"]) * bits / 8.0
+        prefill, decode = ("", "") if _sustained(r) else (_prefill(r, weight_bytes, chip), r["decode_tok_s"])
+        values = (r["model"], *(model[n] for n in MODEL_FIELDS), str(bits), chip,
+                  _unit(r["processor"], r["engine"]), engine, harness, threads.group(1) if threads else "0", str(_context(r)),
+                  _leading(r["prompt_tokens"]), prefill, decode, r["j_per_token"], r["source"])  # fmt: skip
+        rows.append(dict(zip(FIELDS, values, strict=True)))
     write_rows(ROWS_FILE, FIELDS, rows)
-    print(f"{len(rows)} of {seen} rows")
+    print(f"{len(rows)} of {len(measured)} rows")
     return 0
 
 

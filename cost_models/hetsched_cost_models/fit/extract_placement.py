@@ -1,7 +1,7 @@
 """Makes the data of the placement check: ``python -m hetsched_cost_models.fit.extract_placement [MEASUREMENTS [GRAPHS]]``.
 
 From AI Hub's rows those that ran on an accelerator at least in part, and from the weightless graphs of their models the operators by type,
-rank and whether they write integers.
+rank, whether they write integers, and form (:mod:`~hetsched_cost_models.fit.placement_data`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hetsched.graph import Graph, Op
+from hetsched_cost_models.fit.dataset import model_of
 from hetsched_cost_models.fit.extract import GRAPHS, MEASUREMENTS
-from hetsched_cost_models.fit.placement import OPERATORS_FILE, ROWS_FILE
+from hetsched_cost_models.fit.placement_data import ACTIVATED, BIASED, BOUNDING, INPUT, OPERATORS_FILE, OUTPUT, ROWS_FILE, WEIGHTED
 from hetsched_cost_models.fit.rows_file import write_rows
 
 _FILES = ("npu_snapdragon_aihub.csv", "cpu_gpu_mixed_snapdragon_aihub.csv")
-_ROW_FIELDS = ("model", "precision", "runtime", "release", "chipset", "unit", "layers", "cpu_layers", "source")
-_OPERATOR_FIELDS = ("model", "operator", "rank", "integers", "count")
+_ROW_FIELDS = ("use", "model", "precision", "runtime", "release", "chipset", "unit", "layers", "cpu_layers", "source")
+_OPERATOR_FIELDS = ("model", "operator", "rank", "integers", "form", "count")
+_FILTERS = ("Conv", "ConvTranspose")
 
 
 def rows_of(measurements: Path, models: set[str]) -> Iterator[dict[str, str]]:
@@ -28,15 +31,16 @@ def rows_of(measurements: Path, models: set[str]) -> Iterator[dict[str, str]]:
     for name in _FILES:
         with (measurements / name).open(encoding="utf-8", newline="") as f:
             for row in csv.DictReader(f):
-                part = f"{row['model']}__{row['component']}"
-                model = part if part in models else row["model"]
+                model = model_of(row, models.__contains__)
+                if model is None:
+                    continue
                 layers = {unit: int(row[f"layers_{unit}"] or 0) for unit in ("npu", "gpu", "cpu")}
                 key = (model, *(row[k] for k in ("precision", "runtime", "release", "device", "chipset")))
-                if model not in models or key in seen or not layers["npu"] + layers["gpu"]:
+                if key in seen or not layers["npu"] + layers["gpu"]:
                     continue
                 seen.add(key)
                 yield {
-                    "model": model, "precision": row["precision"], "runtime": row["runtime"], "release": row["release"],
+                    "use": row["use"], "model": model, "precision": row["precision"], "runtime": row["runtime"], "release": row["release"],
                     "chipset": row["chipset"], "unit": "npu" if layers["npu"] >= layers["gpu"] else "gpu",
                     "layers": row["layers_total"], "cpu_layers": str(layers["cpu"]), "source": row["source_path"],
                 }  # fmt: skip
@@ -48,14 +52,27 @@ def operators_of(path: Path) -> Iterator[dict[str, str]]:
     passes = importlib.import_module("hetsched.passes")
     undo = importlib.import_module("hetsched.passes.undo")
     graph = undo.undo_where(passes.standard(inputs.load(path)), lambda _: True)
-    found: Counter[tuple[str, int, int]] = Counter()
+    found: Counter[tuple[str, int, int, str]] = Counter()
     for op in graph.ops:
         name = f"{op.type}/CRD" if op.type == "DepthToSpace" and op.attr_str("mode", "DCR") == "CRD" else op.type
         moving = [graph.tensors[n] for n in (*op.inputs, *op.outputs) if n and not graph.tensors[n].is_constant]
         integers = all(not graph.tensors[n].dtype.is_float for n in op.outputs if n)
-        found[name, max((len(t.shape) for t in moving), default=0), int(integers)] += 1
-    for (name, rank, whole), count in sorted(found.items()):
-        yield {"model": path.stem, "operator": name, "rank": str(rank), "integers": str(whole), "count": str(count)}
+        found[name, max((len(t.shape) for t in moving), default=0), int(integers), form_of(graph, op)] += 1
+    for name, edges in ((INPUT, graph.inputs), (OUTPUT, graph.outputs)):
+        found.update((name, len(graph.tensors[n].shape), int(not graph.tensors[n].dtype.is_float), "") for n in edges)
+    for (name, rank, whole, form), count in sorted(found.items()):
+        yield {"model": path.stem, "operator": name, "rank": str(rank), "integers": str(whole), "form": form, "count": str(count)}
+
+
+def form_of(graph: Graph, op: Op) -> str:
+    """What quantization makes of an operator: see the constants in :mod:`~hetsched_cost_models.fit.placement_data`."""
+    if op.type in _FILTERS and len(op.inputs) > 2 and op.inputs[2]:
+        readers = [graph.ops[i].type for i in graph.consumers.get(op.outputs[0], ())]
+        return ACTIVATED if readers in (["Relu"], ["Clip"]) else BIASED
+    if op.type == "MatMul" and any(graph.tensors[n].is_constant for n in op.inputs):
+        return WEIGHTED
+    maker = graph.producer.get(op.inputs[0]) if op.type == "Clip" else None
+    return BOUNDING if maker is not None and graph.ops[maker].type in _FILTERS else ""
 
 
 def main(arguments: Sequence[str]) -> int:

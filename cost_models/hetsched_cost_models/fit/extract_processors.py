@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hetsched.graph import Graph, Op
 from hetsched_cost_models.fit.processor_data import COLUMNS, GRAPHS_FILE, ROW_FIELDS, ROWS_FILE, chips, published
 from hetsched_cost_models.fit.rows_file import write_rows
+from hetsched_cost_models.operators import CLASSES
 from hetsched_cost_models.work import FloatArray, work_of
 
 MEASUREMENTS, MODELS = Path("../shared/measurements"), Path("../shared/models")
@@ -65,15 +67,15 @@ _HUB = {
     "qcs8550-proxy": "qcs8550", "qcs8450-proxy": "snapdragon-8-gen-1", "sa8295p": "sa8295p", "sa8775p": "sa8775p",
     "qcs9075-proxy": "qcs9075", "sa8775p-proxy": "sa8775p",
 }  # fmt: skip
-#: Networks of Apple rows with one file version and a known size -> model here.
+#: Networks of Apple's and ExecuTorch's rows with one file version and a known size -> model here.
 _APPLE = {
-    "MobileNetv2-1.0": "mobilenet_v2", "EFFICIENTNET_V2_S (Core ML FP16)": "efficientnet_v2_s_384",
-    "EFFICIENTNET_V2_S (XNNPACK FP32)": "efficientnet_v2_s_384", "EFFICIENTNET_V2_S (XNNPACK INT8)": "efficientnet_v2_s_384",
-    "DEEPLAB_V3_RESNET50 (XNNPACK FP32)": "deeplabv3_resnet50", "DEEPLAB_V3_RESNET50 (XNNPACK INT8)": "deeplabv3_resnet50",
-    "FCN_RESNET50 (XNNPACK FP32)": "fcn_resnet50", "FCN_RESNET50 (XNNPACK INT8)": "fcn_resnet50",
-    "DEEPLAB_V3_MOBILENET_V3_LARGE (XNNPACK FP32)": "deeplabv3_mobilenet_v3_large",
-    "DEEPLAB_V3_MOBILENET_V3_LARGE (XNNPACK INT8)": "deeplabv3_mobilenet_v3_large",
+    "MobileNetv2-1.0": "mobilenet_v2", "EFFICIENTNET_V2_S": "efficientnet_v2_s_384", "DEEPLAB_V3_RESNET50": "deeplabv3_resnet50",
+    "FCN_RESNET50": "fcn_resnet50", "DEEPLAB_V3_MOBILENET_V3_LARGE": "deeplabv3_mobilenet_v3_large",
+    "LRASPP_MOBILENET_V3_LARGE": "lraspp_mobilenet_v3_large", "CLIP_VIT_BASE_PATCH32_IMAGE": "clip_vit_b32_image",
 }  # fmt: skip
+#: Chips of ExecuTorch's rows -> threads. React Native ExecuTorch takes half of the fast cores that it recognises and one more; of an
+#: iPhone's it recognises none (its times follow one core's clock from the A15 to the A19 Pro, and doubled on the A15 when that came).
+_EXECUTORCH = {"Apple A19 Pro": "1", "Tensor G5": "4"}
 _Row = dict[str, str]
 
 
@@ -156,18 +158,21 @@ def aihub(folder: Path, work: dict[str, FloatArray]) -> Iterator[_Row]:
 
 
 def apple(folder: Path) -> Iterator[_Row]:
-    """Apple rows of the newest version of their source, of networks with a graph or published counts."""
+    """Rows of the newest version of their source, of networks with a graph or published counts: Apple's, and ExecuTorch's on CPUs."""
     for r in _read(folder / "apple_and_other_vision.csv"):
-        model = _APPLE.get(r["model"], r["model"] if r["model"] in published() else None)
-        if model is None or not r["soc"].startswith("Apple") or re.search(r"palettization|pruning|Weight-only", r["precision"]):
+        name, _, variant = r["model"].partition(" (")
+        model = _APPLE.get(name, name if name in published() else None)
+        cpu = r["processor"] == "CPU"
+        outdated = "docs version" in r["note"] and "HEAD" not in r["note"]
+        if model is None or outdated or re.search(r"palettization|pruning|Weight-only", r["precision"]):
             continue
-        cpu, named = r["processor"] == "CPU", r["precision"] + r["model"]
-        if cpu and "HEAD" not in r["note"]:
+        if r["soc"] not in _EXECUTORCH if cpu else not r["soc"].startswith("Apple") or "FP32" in variant:
             continue
-        precision = "i8" if re.search(r"int8|INT8|activation", named) else "f32" if cpu else "f16"
+        chip = r["soc"].lower().replace(" ", "-")
+        precision = "i8" if re.search(r"int8|INT8|activation", r["precision"] + variant) else "f32" if cpu else "f16"
         yield _row(
-            model, r["soc"].lower().replace(" ", "-"), "executorch" if cpu else "coreml", "cpu" if cpu else "npu", precision,
-            "0" if cpu else "", "all" if cpu else "", float(r["latency_ms"]) / 1e3, r["source"],
+            model, chip, "executorch" if cpu else "coreml", "cpu" if cpu else "npu", precision,
+            _EXECUTORCH[r["soc"]] if cpu else "", "all" if cpu else "", float(r["latency_ms"]) / 1e3, r["source"],
         )  # fmt: skip
 
 
@@ -175,16 +180,29 @@ def work_of_file(path: Path) -> FloatArray:
     """[operators, columns] work of a model."""
     inputs = importlib.import_module("hetsched.app.inputs")  # by name: this program stands above all floors
     passes = importlib.import_module("hetsched.passes")
-    w = work_of(passes.standard(inputs.load(path)))
+    graph = passes.standard(inputs.load(path))
+    w = work_of(graph)
     columns = {
         "cls": w.cls, "kind": w.kind, "macs": w.macs, "n": w.n, "k": w.k, "elements": w.float_elems + w.quant_elems + w.extra_elems,
-        "weights": w.weight_float_elems + w.weight_quant_elems,
+        "weights": w.weight_float_elems + w.weight_quant_elems, "winograd": np.array([_winograd(graph, op) for op in graph.ops]),
     }  # fmt: skip
     return np.column_stack([columns[c] for c in COLUMNS]).astype(np.float64)
 
 
+def _winograd(graph: Graph, op: Op) -> bool:
+    """Whether Winograd kernels apply: a convolution of 3 x 3 over all channels, without stride or dilation."""
+    if op.type not in ("Conv", "FusedConv", "QLinearConv") or op.attr_int("group", 1) > 1:
+        return False
+    weights = graph.tensors[op.inputs[3 if op.type == "QLinearConv" else 1]].shape
+    return weights[2:] == (3, 3) and all(set(op.attr_ints(n, (1,))) == {1} for n in ("strides", "dilations"))
+
+
 def _derived(work: dict[str, FloatArray]) -> None:
-    """VGG16 is VGG19 without the last convolution of its three last blocks; EfficientNetV2-S at 384 has (384 / 224)^2 the positions."""
+    """Networks without a graph of their own.
+
+    VGG16 is VGG19 without the last convolution of its three last blocks; EfficientNetV2-S at 384 has (384 / 224)^2 the positions; LR-ASPP
+    has DeepLabV3's backbone and one 1 x 1 convolution to 128 channels; CLIP's ViT-B/32 is a ViT-B/16 of 50 instead of 197 tokens.
+    """
     vgg19, kind = work.pop("vgg19"), COLUMNS.index("kind")
     convolutions = np.flatnonzero(vgg19[:, COLUMNS.index("macs")] > 0)
     work["vgg16"] = np.delete(vgg19, convolutions[[7, 11, 15]], axis=0)
@@ -192,6 +210,30 @@ def _derived(work: dict[str, FloatArray]) -> None:
     larger = work["efficientnet_v2_s"].copy()
     larger[:, [COLUMNS.index("macs"), COLUMNS.index("elements")]] *= (384 / 224) ** 2
     work["efficientnet_v2_s_384"] = larger
+    work["lraspp_mobilenet_v3_large"] = _lraspp(work["deeplabv3_mobilenet_v3_large"])
+    work["clip_vit_b32_image"] = _clip(work["vit"])
+
+
+def _lraspp(deeplab: FloatArray) -> FloatArray:
+    """The backbone ends before the first convolution from 960 to 256 channels."""
+    macs, n, k, elements, weights = (COLUMNS.index(c) for c in ("macs", "n", "k", "elements", "weights"))
+    head = int(np.flatnonzero((deeplab[:, k] == 960) & (deeplab[:, n] == 256))[0])
+    last = deeplab[head].copy()
+    positions = last[macs] / (960 * 256)
+    last[[macs, n, elements, weights]] = positions * 960 * 128, 128, positions * (960 + 128), 960 * 128
+    return np.vstack([deeplab[:head], last])
+
+
+def _clip(vit: FloatArray) -> FloatArray:
+    """Attention goes with the square of the tokens; patches of 32 x 32 have four times the weights, and a quarter of the positions."""
+    cls, macs, k, elements, weights = (COLUMNS.index(c) for c in ("cls", "macs", "k", "elements", "weights"))
+    out, share = vit.copy(), 50 / 197
+    patches, attention = out[:, cls] == CLASSES.index("conv"), out[:, cls] == CLASSES.index("matmul")
+    out[:, macs] *= np.where(patches, 1.0, np.where(attention, share**2, share))
+    out[:, elements] *= share
+    out[patches, k] *= 4.0
+    out[patches, weights] *= 4.0
+    return out
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 _DATA = Path(__file__).parent.parent / "data"
 ROWS_FILE, MODELS_FILE = _DATA / "language_rates.csv", _DATA / "language_models.csv"
+#: Of a model.
+MODEL_FIELDS = ("gparams", "kv_bytes_per_token", "layers", "head_gparams", "width")
 FIELDS = (
-    "model", "gparams", "kv_bytes_per_token", "layers", "bits", "chip", "unit", "engine", "harness", "threads", "context", "prompt",
+    "model", *MODEL_FIELDS, "bits", "chip", "unit", "engine", "harness", "threads", "context", "prompt",
     "prefill_tok_s", "decode_tok_s", "j_per_token", "source",
 )  # fmt: skip
 #: No measured cache is longer; what a source calls its context may be a limit.
@@ -19,12 +21,17 @@ _LONGEST = 8000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One measured language model: parameters read a token, cache bytes a token, and tokens a second (0: not measured)."""
+    """One measured language model: parameters read a token, cache bytes a token, and tokens a second (0: not measured).
+
+    ``head``: parameters of the products that make scores, of which a prompt needs those of its last token; ``width``: of all query heads.
+    """
 
     model: str
     params: float
     kv_bytes: float
     layers: int
+    head: float
+    width: int
     bits: float
     chip: str
     unit: str
@@ -50,7 +57,8 @@ def rates() -> tuple[Rate, ...]:
     with ROWS_FILE.open(encoding="utf-8", newline="") as f:
         return tuple(
             Rate(
-                r["model"], 1e9 * float(r["gparams"]), float(r["kv_bytes_per_token"]), int(r["layers"]), float(r["bits"]), r["chip"],
+                r["model"], 1e9 * float(r["gparams"]), float(r["kv_bytes_per_token"]), int(r["layers"]),
+                1e9 * float(r["head_gparams"]), int(r["width"]), float(r["bits"]), r["chip"],
                 r["unit"], r["engine"], r["harness"] == "app", int(r["threads"]), min(int(r["context"]), _LONGEST), int(r["prompt"]),
                 float(r["prefill_tok_s"] or 0), float(r["decode_tok_s"] or 0), float(r["j_per_token"] or 0), r["source"],
             )

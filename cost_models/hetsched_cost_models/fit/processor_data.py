@@ -16,8 +16,9 @@ _DATA = Path(__file__).parent.parent / "data"
 ROWS_FILE, GRAPHS_FILE = _DATA / "processor_latency.csv", _DATA / "processor_graphs.npz"
 CHIPS_FILE, PUBLISHED_FILE = _DATA / "processor_chips.csv", _DATA / "published_models.csv"
 ROW_FIELDS = ("model", "chip", "engine", "unit", "precision", "threads", "cores", "seconds", "source")
-#: Columns of a graph's table: class and kind by number, MACs, matrix dimensions, activation elements and weights.
-COLUMNS = ("cls", "kind", "macs", "n", "k", "elements", "weights")
+#: Columns of a graph's table: class and kind by number, MACs, matrix dimensions, activation elements, weights, and 1 where Winograd
+#: kernels apply.
+COLUMNS = ("cls", "kind", "macs", "n", "k", "elements", "weights", "winograd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Core:
-    """Operations per second of one core by precision; ``little``: an in-order core."""
+    """Operations per second of one core by precision; ``little``: an in-order core; ``sme``: its cluster has a matrix unit."""
 
     f32: float
     f16: float
     i8: float
     little: bool
+    sme: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def _of_file(name: str) -> Chip:
     for cluster in cpu.clusters:
         count = max(1, len(cluster.cores))
         peak = {q: f.value / count for q, f in cluster.peak_ops_s.items()}
-        cores += [Core(peak["f32"], peak.get("f16", peak["f32"]), peak.get("i8", peak["f32"]), False)] * count
+        sme = cluster.isa is not None and "sme" in cluster.isa.value
+        cores += [Core(peak["f32"], peak.get("f16", peak["f32"]), peak.get("i8", peak["f32"]), False, sme)] * count
     units: dict[str, Unit | None] = {"gpu": None, "npu": None}
     for p in soc.processors:
         if p.kind != "cpu":

@@ -1,4 +1,4 @@
-"""What the roofline takes over from the processor fits: parameter files of the families ``cortex``, ``adreno``, ``mali`` and ``ane``.
+"""What the roofline takes over from the processor fits: parameter files of ``cortex``, ``apple-cpu``, ``adreno``, ``mali`` and ``ane``.
 
 The roofline's reference runtime is ONNX Runtime on CPUs and LiteRT on GPUs; others are paces relative to it. INT8 shares are those with
 matrix instructions. Mali's rates are the Adreno's times a factor. On the Neural Engine every class has one
@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hetsched_cost_models.fit.processor_form import DEPTH_HALF, WINDOW
+
 #: Runtimes of plans -> engines of the fits.
-_CPU_RUNTIMES = {"ncnn": "", "mnn": "mnn", "tnn": "tnn", "paddle": "paddle"}
+_CPU_RUNTIMES = {"ncnn": "", "mnn": "mnn", "tnn": "tnn", "paddle": "paddle", "executorch": "executorch"}
+#: Runtimes that compute floats in float16 on cores that have it, as the fits' rows of them did.
+_HALF = ("ncnn",)
 #: What most SoC files say an operator costs; the fits hold it together with what runtimes add.
 _CPU_OP_S, _GPU_OP_S = 5e-6, 8e-6
-_LANGUAGE_RUNTIMES = ("llama.cpp", "executorch")
 _GPU_RUNTIMES = ("ncnn", "mnn", "tnn", "paddle")
 #: Float16 over float32 peak of the GPUs of the fits' SoC files: the vector rate is fitted against the former, used with the latter.
 _HALF_OVER_FLOAT = 1.55
 
 
-def cortex(p: Mapping[str, float], decode: Mapping[str, float], half_width: float) -> str:
-    """Parameters of Arm cores and Oryon; ``decode``: those of language models, for the runtimes that only they were measured on.
-
-    ``half_width``: of the 80 % interval, in the logarithm.
-    """
-    pace = p["pace/ort"]
-    shares = {c: p[n] / pace for c, n in _CLASSES.items()}
+def cpu(p: Mapping[str, float], family: str, half_width: float) -> str:
+    """Parameters of ``cortex`` (Arm cores and Oryon) or ``apple-cpu``; ``half_width``: of the 80 % interval, in the logarithm."""
+    pace, factor = p["pace/ort"], p.get(f"rate/{family}", 1.0) / p["pace/ort"]
+    shares = {c: factor * p[n] for c, n in _CLASSES.items()}
     integer = p["i8"] * p["i8/mmla"]
-    lines = _utilisation(shares | {f"{c}/i8": v * integer for c, v in shares.items()})
-    op_s = pace * (p["op_s"] + p["barrier_s"]) - _CPU_OP_S
-    lines += _scalars({"vector_bytes_per_op": p["vector"] / pace, "depth_half": p["k0"], "op_s": op_s, "thread_exponent": p["threads"]})
+    narrow = {f"{c}/f16": v * p["f16"] for c, v in shares.items()} | {f"{c}/i8": v * integer for c, v in shares.items()}
+    lines = _utilisation(shares | narrow)
+    lines += _scalars({"vector_bytes_per_op": factor * p["vector"], "op_s": pace * p["op_s"] - _CPU_OP_S, "serial_share": p["serial"]})
+    lines += _scalars({"depth_half": DEPTH_HALF, "depthwise_window": WINDOW})
+    lines.append(f"  half: [{', '.join(_HALF)}]")
     paces = {r: (p[f"pace/{e}"] if e else 1.0) / pace for r, e in _CPU_RUNTIMES.items()}
-    # Faster than the form is a chip's figure or a cache, not an engine: plans keep to the reachable bandwidth.
-    paces |= {r: max(1.0, decode.get(f"pace/{r}/cpu", 1.0)) for r in _LANGUAGE_RUNTIMES}
     return _text([*lines, "  pace:", *(f"    {n}: {_figure(v)}" for n, v in paces.items()), *_interval(half_width)])
 
 

@@ -41,12 +41,12 @@ class Kind:
 KINDS = {
     "cpu": Kind("cpu", cpu, {
         "conv1x1": (0.6, "share of the peak: 1x1 convolutions and products"), "conv": (0.6, "k x k convolutions"),
-        "winograd": (1.2, "k x k convolutions in float of engines with Winograd kernels, in plain operations"),
-        "depthwise": (0.2, "depthwise convolutions"), "grouped": (0.2, "grouped convolutions"),
-        "k0": (16.0, "depth of a product at which half of the share is reached"), "vector": (0.4, "bytes a second over the float32 rate"),
-        "op_s": (3e-6, "seconds an operator"), "barrier_s": (5e-6, "more of them with several threads"),
-        "threads": (0.8, "exponent of the number of threads"), "little": (0.9, "share of an in-order core's peak over others'"),
-        "rate/apple-cpu": (1.0, "Apple cores' share over others'"),
+        "transform": (3.0, "transforms around Winograd kernels, in passes over what a convolution reads and writes"),
+        "depthwise": (0.2, "depthwise convolutions, as if of 3 x 3"), "depthwise/executorch": (0.2, "the same in XNNPACK"),
+        "grouped": (0.2, "grouped convolutions"), "vector": (0.4, "bytes a second over the float32 rate"),
+        "op_s": (3e-6, "seconds an operator"), "serial": (0.1, "share of work that more threads do not speed up"),
+        "little": (0.9, "share of an in-order core's peak over others'"), "rate/apple-cpu": (1.0, "Apple cores' share over others'"),
+        "sme": (0.5, "share of a matrix unit's peak"),
         "f16": (1.0, "share of the float16 peak over float32's"), "i8": (0.7, "share of the INT8 peak over float32's"),
         "i8/dot": (1.0, "the same with dot products"), "i8/mmla": (0.5, "with matrix instructions"),
         "pace/ort": (1.2, "ONNX Runtime over ncnn"), "pace/tnn": (1.0, "TNN over ncnn"), "pace/paddle": (1.0, "Paddle-Lite over ncnn"),

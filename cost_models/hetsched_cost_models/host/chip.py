@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetsched.soc_files import validate_soc
-from hetsched.socs import SoC
+from hetsched.socs import HOST, SoC
 from hetsched_cost_models.host.detect import Machine
 from hetsched_cost_models.host.measurement import HostMeasurement
 
@@ -20,7 +20,7 @@ def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
     cores = machine.cores
     used = [cores[0]] if len(cores) == 1 else [cores[0], cores[len(cores) // 2]]
     raw: dict[str, Any] = {
-        "id": "host",
+        "id": HOST,
         "name": machine.model or "this machine",
         "vendor": "host",
         "family": "host",

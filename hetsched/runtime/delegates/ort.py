@@ -19,11 +19,13 @@ from hetsched.runtime.support import node_names
 
 @dataclass(frozen=True, slots=True)
 class _OrtSegment:
+    """``written``: what each op writes, in order: later ops may write over what earlier ones wrote."""
+
     stamped: tuple[str, ...]
     session: Any
     feeds: dict[str, npt.NDArray[Any]]
     outputs: dict[str, npt.NDArray[Any]]
-    ops: tuple[str, ...]
+    written: tuple[tuple[str, tuple[str, ...]], ...]
     label: str
 
 
@@ -57,7 +59,7 @@ class OrtDelegate:
         name = job.ops[0].name if len(job.ops) == 1 else f"segment {job.segment.index}"
         return _OrtSegment(
             (name,), session, {n: job.buffers[n] for n in inputs}, {n: job.buffers[n] for n in written},
-            tuple(op.name for op in job.ops), ", ".join(node_names(op) for op in job.ops[:3]),
+            tuple((op.name, tuple(o for o in op.outputs if o)) for op in job.ops), ", ".join(node_names(op) for op in job.ops[:3]),
         )  # fmt: skip
 
     def submit(self, compiled: _OrtSegment, ticket: Ticket) -> None:
@@ -70,18 +72,24 @@ class OrtDelegate:
             raise ExecutionError(
                 f"ONNX Runtime failed in {compiled.stamped[0]} (nodes {compiled.label}, …): {str(e).splitlines()[0]}"
             ) from e
-        for (name, target), value in zip(compiled.outputs.items(), values, strict=True):
-            if np.shape(value) != target.shape:
-                raise ExecutionError(
-                    f"ONNX Runtime returned {name!r} as {list(np.shape(value))} in {compiled.stamped[0]} (nodes {compiled.label}), and the "
-                    f"plan is for {list(target.shape)}: the file declares a shape that depends on the data"
-                )
-            target[...] = value
-        ticket.stamps.append(time.perf_counter_ns())
-        if ticket.observe is not None:
-            for op in compiled.ops:
+        results = dict(zip(compiled.outputs, values, strict=True))
+        for op, names in compiled.written:
+            for name in names:
+                _store(compiled, name, results[name])
+            if ticket.observe is not None:
                 ticket.observe(op)
+        ticket.stamps.append(time.perf_counter_ns())
         ticket.signal()
+
+
+def _store(compiled: _OrtSegment, name: str, value: Any) -> None:
+    target = compiled.outputs[name]
+    if np.shape(value) != target.shape:
+        raise ExecutionError(
+            f"ONNX Runtime returned {name!r} as {list(np.shape(value))} in {compiled.stamped[0]} (nodes {compiled.label}), and the "
+            f"plan is for {list(target.shape)}: the file declares a shape that depends on the data"
+        )
+    target[...] = value
 
 
 def _session(model: bytes) -> Any:

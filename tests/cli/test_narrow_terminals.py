@@ -1,0 +1,103 @@
+"""Tables stay readable on narrow terminals: columns go before words are broken, and what is left out is said."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hetsched.cli import main, show
+
+Runner = Callable[..., list[str]]
+COLUMNS = ["what", "first", "second"]
+ROWS = [["apples-and-pears", "12 pieces", "one"], ["plums", "3", "twenty-two"]]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Runner:
+    """Lines that a command or a function prints at a width."""
+
+    def go(width: int, *args: object, call: Callable[[], None] | None = None) -> list[str]:
+        monkeypatch.setattr(show.console, "_width", width)
+        if call is not None:
+            call()
+            return capsys.readouterr().out.splitlines()
+        monkeypatch.setattr(sys, "argv", ["hetsched", *map(str, args)])
+        with pytest.raises(SystemExit) as e:
+            main()
+        out, err = capsys.readouterr()
+        assert not e.value.code, err
+        return [line.rstrip() for line in out.splitlines()]
+
+    return go
+
+
+def test_spare_columns_go_one_after_another(shown: Runner) -> None:
+    def draw() -> None:
+        show.table("fruit", COLUMNS, ROWS, spare=(1, 2))
+
+    assert shown(60, call=draw)[1].split() == COLUMNS
+    narrow = shown(30, call=draw)
+    assert narrow[1].split() == ["what", "second"] and narrow[-1] == "(no room here for first: widen the terminal, or see --json)"
+    assert shown(20, call=draw)[1].split() == ["what"]
+
+
+def test_groups_share_their_columns(shown: Runner) -> None:
+    lines = shown(60, call=lambda: show.grouped("fruit", COLUMNS, {"basket [red]": ROWS[:1], "bag": ROWS[1:]}, numeric=(1,)))
+    assert [line.rstrip() for line in lines] == [
+        "fruit",
+        "  what                  first  second",
+        "basket [red]",
+        "  apples-and-pears  12 pieces  one",
+        "bag",
+        "  plums                     3  twenty-two",
+    ]
+
+
+def test_a_wide_head_is_broken_at_a_hyphen(shown: Runner) -> None:
+    lines = shown(60, call=lambda: show.grouped("", ["", "a-chip-with-a-long-name"], {"g": [["x", "1 W"]]}, numeric=(1,)))
+    assert [line.strip() for line in lines] == ["a-chip-with-", "a-long-name", "g", "x           1 W"]
+
+
+def _table(lines: list[str], title: str) -> list[str]:
+    """The lines of the table with a title, without the line on what is left out."""
+    start = lines.index(title) + 1
+    end = next((i for i in range(start, len(lines)) if not lines[i] or lines[i].startswith("(")), len(lines))
+    return lines[start:end]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_two_socs_side_by_side(shown: Runner, width: int) -> None:
+    lines = shown(width, "socs", "snapdragon-8-elite-gen-5", "snapdragon-7-plus-gen-3", "--diff")
+    assert max(map(len, lines)) <= width
+    npu = lines.index("processors.npu")
+    assert any(line.startswith("  peak_ops_s.i8 ") and line.count("TOPS") == 2 for line in lines[npu:])
+    assert all(line.startswith(("  ", "processors", "memory", "links", "thermal", "whole SoC")) for line in lines[1:-1])
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_accuracy_breaks_no_line(shown: Runner, width: int) -> None:
+    lines = shown(width, "accuracy", "snapdragon-8-gen-3", "dimensity-9300")
+    assert max(map(len, lines)) <= max(width, 100)
+    body = _table(lines, "by chip")
+    assert max(map(len, body)) <= width
+    rows = [line for line in body[1:] if line.startswith("  ")]
+    assert rows and all(line.endswith(("%", "-")) for line in rows)
+    assert "median" in body[0] and any("in 25 %" in line for line in lines)
+    chips = [line for line in body[1:] if not line.startswith("  ")]
+    assert set(chips) == {"snapdragon-8-gen-3", "dimensity-9300"}
+
+
+@pytest.mark.parametrize(("width", "heads"), [(80, 4), (100, 6), (160, 9)])
+def test_compare_leaves_columns_out(shown: Runner, two_branch: Path, width: int, heads: int) -> None:
+    chips = ("snapdragon-8-elite-gen-5", "qcs6490")
+    args = ["compare", two_branch, "--dim", "width=16", *(a for c in chips for a in ("--soc", c)), "--target", "33ms"]
+    lines = shown(width, *args)
+    head, *rows = _table(lines, "two_branch")[: len(chips) + 1]
+    assert max(map(len, (head, *rows))) <= width
+    assert {row.split()[0] for row in rows} == set(chips)
+    assert "verdict" in head and "latency" in head and "holds" in head
+    every = ("SoC", "tier", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile", "holds")
+    assert len([c for c in every if c in head]) == heads
