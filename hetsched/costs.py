@@ -129,6 +129,7 @@ class CostTable:
     interval: tuple[float, float] = (0.6, 1.6)  # 80 % interval of latency as factors of the prediction
     notes: tuple[str, ...] = field(default=())
     alt_delegate: tuple[str, ...] = ()  # [m] what runs each alternative; empty: its queue's delegate
+    effort: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] share of the queue's dynamic power, on average; empty: all of it
     loss: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] accuracy lost, in the user's own unit; empty: none is known
 
     @cached_property
@@ -197,7 +198,7 @@ class CostTable:
         start = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=start[1:])
         columns = ("alt_queue", "alt_domain", "compute_s", "overhead_s", "dram_bytes", "weight_bytes", "macs", "energy_j")
-        per_alt: dict[str, Any] = {k: getattr(self, k)[keep] for k in (*columns, *(["loss"] if len(self.loss) else []))}
+        per_alt: dict[str, Any] = {k: getattr(self, k)[keep] for k in (*columns, *(k for k in ("loss", "effort") if len(getattr(self, k))))}
         precision = tuple(p for p, k in zip(self.alt_precision, keep.tolist(), strict=True) if k)
         delegates = tuple(d for d, k in zip(self.alt_delegate, keep.tolist(), strict=True) if k) if self.alt_delegate else ()
         return replace(self, alt_start=start, alt_precision=precision, alt_delegate=delegates, **per_alt)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hetsched.costs import CostTable
 from hetsched.graph import IntArray
-from hetsched.socs import SoC
+from hetsched.socs import Cluster, SoC
 from hetsched_cost_models.roofline import Rates, queue_rates
 from hetsched_cost_models.work import FloatArray
 
@@ -97,3 +97,31 @@ def in_proportion(priced: CostTable, added: CostTable, plain: CostTable, rates: 
 
 def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.divide(a, b, out=np.ones(len(a)), where=b > 0.0)
+
+
+def slowed_by(top: CostTable, slowed: CostTable, soc: SoC, fractions: FloatArray) -> FloatArray:
+    """[m] joules that each alternative draws more (or less) than at the top clocks: ``C V^2 f`` and leakage at ``V``, for longer.
+
+    Args:
+        top: the table at the top operating points.
+        slowed: the same with the times of lower clocks.
+        soc: the chip, whose operating points give the voltages between which is interpolated.
+        fractions: [q] clock of each queue over its top clock.
+    """
+    dynamic, leakage = np.zeros((2, len(fractions))), np.zeros((2, len(fractions)))
+    for q, (target, f) in enumerate(zip(soc.queues.values(), fractions.tolist(), strict=True)):
+        rates = queue_rates(soc, target)
+        for c in rates.processor.clusters:
+            share, volts = rates.share[c.name], _volts(c, f)
+            dynamic[:, q] += share * c.dynamic_w.value * np.array([1.0, f * volts**2])
+            leakage[:, q] += share * c.leakage_w.value * np.array([1.0, volts])
+    effort = top.effort if len(top.effort) else np.ones(len(top.alt_queue))
+    before, after = (dynamic[k][top.alt_queue] * effort + leakage[k][top.alt_queue] for k in (0, 1))
+    return np.asarray(after * slowed.time_s - before * top.time_s)
+
+
+def _volts(cluster: Cluster, fraction: float) -> float:
+    """Supply voltage at a fraction of the top clock, relative to the top."""
+    points = cluster.operating_points
+    hz, volts = [p.hz / cluster.top.hz for p in points], [p.v / cluster.top.v for p in points]
+    return float(np.interp(fraction, hz, volts))

@@ -124,7 +124,7 @@ def build_table(
 
 
 def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> CostTable:
-    """The table with some processors slowed down: ``compute_s`` divided by the fraction of the top frequency.
+    """The table with some processors slowed down: ``compute_s`` divided by the fraction of the top frequency, power as it is there.
 
     Args:
         table: a table at the top operating points.
@@ -141,7 +141,8 @@ def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> Co
         if not 0.0 < fraction <= 1.0:
             raise OptionError(f"the frequency of {name!r} must be a fraction above 0 and at most 1, not {fraction!r}")
         scale[[i for i, q in enumerate(table.queues) if q.processor == name]] = fraction
-    return replace(table, compute_s=table.compute_s / scale[table.alt_queue])
+    slowed = replace(table, compute_s=table.compute_s / scale[table.alt_queue])
+    return replace(slowed, energy_j=table.energy_j + energy.slowed_by(table, slowed, soc, scale))
 
 
 @dataclass(frozen=True, eq=False)

@@ -70,10 +70,13 @@ class Device:
         self.rates = self.clusters.rates(points)
         self.lowest = tuple(min(a, b) for a, b in zip(self.lowest, points, strict=True))
 
-    def mode(self, activity: Sequence[float] | FloatArray, busy: Sequence[float] | FloatArray, flow_bytes_s: float) -> Mode:
-        """What holds at the present clocks while queues have this activity [q], are busy [q] and move this much together."""
+    def mode(
+        self, activity: Sequence[float] | FloatArray, effort: Sequence[float] | FloatArray, busy: Sequence[float] | FloatArray,
+        flow_bytes_s: float,
+    ) -> Mode:  # fmt: skip
+        """What holds at the present clocks while queues have this activity, effort and are busy ([q]) and move this much together."""
         active = np.asarray(activity) @ self.clusters.share
-        dynamic = self.dynamic_w * active
+        dynamic = self.dynamic_w * (np.asarray(effort) @ self.clusters.share)
         dram = flow_bytes_s * self.power.j_per_byte
         heat = self.power.heat @ np.concatenate([dynamic, [dram, self.power.base_w]])
         return Mode(dynamic, active, flow_bytes_s, dram, np.array(busy), self.hz, self.points != self.base, heat)

@@ -53,7 +53,7 @@ def next_arrival(now_s: float, period_s: float) -> float:
 
 
 def _observe(device: Device, machine: Machine, start_s: float, end_s: float) -> None:
-    device.advance(start_s, end_s, device.mode(machine.activity, machine.busy, sum(machine.flow_bytes_s)))
+    device.advance(start_s, end_s, device.mode(machine.activity, machine.effort, machine.busy, sum(machine.flow_bytes_s)))
 
 
 def _polling(env: Environment, machine: Machine, device: Device, zone: Zone) -> Generator[Event, Any, None]:

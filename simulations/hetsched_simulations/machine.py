@@ -77,7 +77,10 @@ class _Running:
 
 
 class Machine:
-    """Runs one piece of work per queue at a time; ``activity[q]``, ``busy[q]`` and ``flow_bytes_s[q]`` hold until the next change."""
+    """Runs one piece of work per queue at a time.
+
+    ``activity[q]``, ``effort[q]``, ``busy[q]`` and ``flow_bytes_s[q]`` hold until the next change.
+    """
 
     def __init__(self, env: Environment, bus: Bus, rates: Sequence[float], observer: Observer, host: Host) -> None:
         n = len(rates)
@@ -85,6 +88,7 @@ class Machine:
         self.env, self.bus, self.observer = env, bus, observer
         self.rates = list(rates)
         self.activity = [0.0] * n
+        self.effort = [0.0] * n
         self.busy = [0.0] * n
         self.flow_bytes_s = [0.0] * n
         self._running: dict[int, _Running] = {}
@@ -139,11 +143,12 @@ class Machine:
         flows = tuple((q, r.work.demand_bytes_s) for q, r in sorted(self._running.items()) if r.traffic is not None)
         granted = dict(zip((q for q, _ in flows), self.bus.share(flows), strict=True))
         n = len(self.rates)
-        self.activity, self.busy, self.flow_bytes_s = [0.0] * n, [0.0] * n, [0.0] * n
+        self.activity, self.effort, self.busy, self.flow_bytes_s = [0.0] * n, [0.0] * n, [0.0] * n, [0.0] * n
         soonest, host_w = float("inf"), 0.0
         for q, r in self._running.items():
             self.busy[q] = 1.0
             self.activity[q] += r.work.activity
+            self.effort[q] += r.work.activity * r.work.effort
             host_w += r.work.host_w
             if r.traffic is not None:
                 rate = granted[q] / r.work.demand_bytes_s if r.work.demand_bytes_s > 0 else 1.0
@@ -153,6 +158,7 @@ class Machine:
         if host_w > 0:
             # A thread beside the queue's own workers: together they may draw more than the queue alone.
             self.activity[self.host.queue] += host_w / self.host.active_w
+            self.effort[self.host.queue] += host_w / self.host.active_w
         self._arm(soonest, now)
 
     def _arm(self, soonest: float, now: float) -> None:

@@ -34,10 +34,11 @@ MAX_STEPS = 40_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Profile:
-    """One inference in one state: seconds, per-queue seconds of activity and of being busy, bytes, spans from time 0."""
+    """One inference in one state: seconds, per-queue seconds of activity, of effort and of being busy, bytes, spans from time 0."""
 
     latency_s: float
     activity_s: FloatArray
+    effort_s: FloatArray
     busy_s: FloatArray
     bytes: float
     log: EventLog
@@ -46,13 +47,14 @@ class Profile:
 def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: EventLog, host: Host) -> Profile:
     """Simulate one inference at constant clocks."""
     env = Environment()
-    activity, busy = np.zeros(len(rates)), np.zeros(len(rates))
+    activity, effort, busy = (np.zeros(len(rates)) for _ in range(3))
     moved = 0.0
 
     def observe(a: float, b: float) -> None:
         nonlocal moved
         for q, on in enumerate(machine.busy):
             activity[q] += machine.activity[q] * (b - a)
+            effort[q] += machine.effort[q] * (b - a)
             if on:
                 busy[q] += b - a
                 moved += machine.flow_bytes_s[q] * (b - a)
@@ -61,7 +63,7 @@ def profile(bus: Bus, commands: Sequence[Command], rates: Sequence[float], log: 
     engine = Engine(env, machine, commands, log)
     env.run(until=env.process(engine.inference(0)))
     machine.settle()
-    return Profile(float(env.now), activity, busy, moved, log)
+    return Profile(float(env.now), activity, effort, busy, moved, log)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -209,5 +211,6 @@ class MultiRate:
                 self._profiles[rates] = profile(self.bus, self.commands, rates, log, self.device.host)
             p = self._profiles[rates]
             cycle = p.latency_s if self.period_s is None else max(math.ceil(p.latency_s / self.period_s - 1e-9), 1) * self.period_s
-            self._states[points] = _State(p, cycle, self.device.mode(p.activity_s / cycle, p.busy_s / cycle, p.bytes / cycle))
+            mode = self.device.mode(p.activity_s / cycle, p.effort_s / cycle, p.busy_s / cycle, p.bytes / cycle)
+            self._states[points] = _State(p, cycle, mode)
         return self._states[points]

@@ -1,9 +1,10 @@
 """Power: dynamic, leakage, DRAM and the rest of the device, and which thermal node each of them heats.
 
-- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 activity`` per cluster, that is C V^2 f. A queue's activity is 1 on its share
-  of the clusters while it works on an op or converts a tensor, computing or waiting for memory: the SoC files'
-  ``dynamic_w`` come from whole workloads, stalls included. During a launch, cache maintenance and waits the queue rests.
-- Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k) activity``: a core or block that does not work is
+- Dynamic: ``dynamic_w (f / f_top) (V / V_top)^2 effort`` per cluster, that is C V^2 f. A queue's effort is 1 on its share
+  of the clusters while it converts a tensor, and on an op what the cost table says: less than 1 where it waits for memory.
+  During a launch, cache maintenance and waits the queue rests.
+- Leakage: ``leakage_w (V / V_top) 2^((T - 25 °C) / leakage_doubling_k) activity``: a queue's activity is 1 while
+  it works on an op or converts a tensor, computing or waiting for memory; a core or block that does not work is
   power-gated and draws its share of ``idle_w``.
 - Host: launches, cache maintenance and spinning for fences are activity of the host's queue, as much as makes the table's
   joules of them at the top clocks and 25 degrees.

@@ -29,6 +29,8 @@ class Work:
     demand_bytes_s: float = 0.0
     activity: float = 1.0
     """Share of the time in which the queue works (the rest it waits for the host), on average."""
+    effort: float = 1.0
+    """Share of its dynamic power that the queue draws while it works, on average."""
     host_w: float = 0.0
     """What the host draws meanwhile for it, at the top clocks: launch, cache maintenance, spinning for its fences."""
 
@@ -109,7 +111,7 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
         work.append(
             Work(
                 "op", table.op_names[op], float(table.overhead_s[a]), float(table.compute_s[a]),
-                moved / bandwidth, moved, bandwidth,
+                moved / bandwidth, moved, bandwidth, effort=float(table.effort[a]) if len(table.effort) else 1.0,
             )
         )  # fmt: skip
     return work

@@ -15,7 +15,15 @@ from hetsched_cost_models.hexagon import Load, Unit
 from hetsched_cost_models.parameters import family_of
 from hetsched_cost_models.tiles import KINDS
 
-UNIT = Unit(float_macs_s=1e12, int8_macs_s=4e12, int4_macs_s=4e12, vector_bytes_s=100e9, bandwidth_bytes_s=50e9, onchip_bytes=8e6)
+UNIT = Unit(
+    float_macs_s=1e12,
+    int8_macs_s=4e12,
+    int4_macs_s=4e12,
+    float8_macs_s=2e12,
+    vector_bytes_s=100e9,
+    bandwidth_bytes_s=50e9,
+    onchip_bytes=8e6,
+)
 FITTED = family_of(load_soc("snapdragon-8-gen-3").by_name["npu"]).tiled
 ROUND = {
     **FITTED, "rate/f16": 1.0, "rate/w8a8": 0.5, "rate/w8a16": 0.25, "rate/matmul": 0.5, "vector": 2.0, "layout": 3.0, "prefetch": 0.5,
@@ -99,5 +107,5 @@ def test_a_faster_unit_is_never_slower(field: str) -> None:
 
 
 def test_floats_without_a_float_unit() -> None:
-    assert hexagon.unit({"i8": 8e12}, 1.0, 2.0, 3.0) == Unit(1e12, 4e12, 4e12, 1.0, 2.0, 3.0)
+    assert hexagon.unit({"i8": 8e12}, 1.0, 2.0, 3.0) == Unit(1e12, 4e12, 4e12, 1e12, 1.0, 2.0, 3.0)
     assert hexagon.unit({"f16": 4e12, "i8": 8e12}, 1.0, 2.0, 3.0).float_macs_s == 2e12

@@ -1,4 +1,4 @@
-"""The forms of decode and prefill, how far repeats lie apart, and which rows are taken."""
+"""The fits of decode and prefill, their intervals, how far repeats lie apart, and which rows are taken."""
 
 from __future__ import annotations
 
@@ -7,11 +7,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_cost_models.fit.extract_language import _BITS, _bits, _prefill, _sustained
+from hetsched_cost_models.fit.extract_language import _BITS, _bits, _context, _kin, _left_out, _prefill, _stated_bits, _sustained
 from hetsched_cost_models.fit.language_data import Rate, rates
-from hetsched_cost_models.fit.language_fit import K_BITS, Language, fit, parameters, priors, repeat_spread
+from hetsched_cost_models.fit.language_fit import (
+    K_BITS,
+    LanguageFit,
+    file_text,
+    fit,
+    form_of,
+    half_widths,
+    parameters,
+    priors,
+    repeat_spread,
+    seen,
+    step_of,
+)
+from hetsched_cost_models.language_rates import FILE, shipped
+from hetsched_cost_models.parameters import FITTED
 
-_ROW = Rate("m", 1e9, 1e5, 16, 4.5, "snapdragon-8-gen-3", "cpu", "llama.cpp", False, 4, 64, 64, 100.0, 10.0, 0.0, "s")
+_ROW = Rate("m", 1e9, 1e5, 16, 0.2e9, 2048, 4.5, "snapdragon-8-gen-3", "cpu", "llama.cpp", False, 4, 64, 64, 100.0, 10.0, 0.0, "s")
+_FLAT = {"lanes": 0.5, "unpack": 3.0, "layer_s": 1e-4}
+
+
+def _seconds(r: Rate, p: dict[str, float]) -> float:
+    return float(np.exp(form_of([r], "decode")[0].log_seconds(p))[0])
 
 
 def test_the_spread_of_repeats_is_around_their_median() -> None:
@@ -20,29 +39,19 @@ def test_the_spread_of_repeats_is_around_their_median() -> None:
     assert count == 3 and spread == pytest.approx(0.2)
 
 
-_FLAT = {"reach": 1.0, "lanes": 0.5, "unpack": 3.0} | {f"layer_s/{u}": 1e-4 for u in ("cpu", "gpu", "npu")}
+def test_a_row_is_a_token_or_a_prompt() -> None:
+    token, prompt = step_of(_ROW, "decode"), step_of(_ROW, "prefill")
+    assert (token.products, token.weight_bytes, token.cache_bytes) == (1e9, pytest.approx(1e9 * 4.5 / 8), 64 * 1e5)
+    assert prompt.products == pytest.approx(0.8e9 * 64 + 0.2e9), "scores of the last token only"
+    assert prompt.attended == pytest.approx(2 * 16 * 2048 * 64 * 65 / 2)
+    assert step_of(replace(_ROW, context=1280), "prefill").attended == 2 * 16 * 2048 * 64 * 1280, "a cache made for more is read whole"
+    assert step_of(replace(_ROW, prompt=0), "prefill").tokens == 512
 
 
-def _seconds(r: Rate, p: dict[str, float]) -> float:
-    return float(np.exp(Language([r], "decode").log_predicted(p))[0])
-
-
-def test_decode_streams_weights_and_cache_once_multiplies_and_pays_each_layer() -> None:
-    one = replace(_ROW, unit="gpu")
-    s = Language([one], "decode")
-    assert s.bytes[0] == pytest.approx(1e9 * 4.5 / 8.0 + 64 * 1e5)
-    assert _seconds(one, _FLAT) == pytest.approx(s.bytes[0] / s.bandwidth[0] + 16e-4)
-    cpu = Language([_ROW], "decode")
-    lanes = 2e9 / (0.5 * cpu.half[0])
-    assert _seconds(_ROW, _FLAT) == pytest.approx(cpu.bytes[0] / cpu.bandwidth[0] + lanes + 16e-4)
-
-
-def test_only_llama_cpp_unpacks_k_quants_and_only_on_cpus() -> None:
+def test_only_llama_cpp_unpacks_k_quants() -> None:
     k = replace(_ROW, bits=4.85)
-    without = _FLAT | {"unpack": 1.0}
-    assert _seconds(k, _FLAT) > _seconds(k, without)
-    for other in (replace(k, engine="mnn"), replace(k, bits=4.55), replace(k, unit="gpu")):
-        assert _seconds(other, _FLAT) == _seconds(other, without)
+    assert step_of(k, "decode").unpacked == 1.0
+    assert step_of(replace(k, engine="mnn"), "decode").unpacked == step_of(replace(k, bits=4.55), "decode").unpacked == 0.0
 
 
 def test_k_quants_have_the_bits_that_the_data_give_them() -> None:
@@ -50,27 +59,12 @@ def test_k_quants_have_the_bits_that_the_data_give_them() -> None:
     assert {r.bits for r in rates()} & set(K_BITS)
 
 
-def test_paces_multiply_and_those_of_phone_apps_only_theirs() -> None:
-    paces = {"pace/llama.cpp/cpu": 2.0, "pace/llama.cpp/cpu/snapdragon-8-gen-3": 1.5, "pace/app": 3.0, "pace/app/float": 5.0}
-    plain = _seconds(_ROW, _FLAT)
-    assert _seconds(_ROW, _FLAT | paces) == pytest.approx(3.0 * plain)
-    assert _seconds(replace(_ROW, app=True), _FLAT | paces) == pytest.approx(9.0 * plain)
-    coarse = replace(_ROW, bits=16.0)
-    assert _seconds(replace(coarse, app=True), _FLAT | paces) == pytest.approx(15.0 * _seconds(coarse, _FLAT | paces))
-
-
-def test_a_short_prompt_pays_the_start() -> None:
-    p = {f"{what}/{u}": v for what, v in (("gemm", 0.2), ("start_s", 0.5)) for u in ("cpu", "gpu", "npu")}
-    short, long = (float(np.exp(Language([replace(_ROW, prompt=n)], "prefill").log_predicted(p))[0]) for n in (10, 1000))
-    assert short - long == pytest.approx(0.5 / 10 - 0.5 / 1000)
-
-
 def test_few_groups_have_no_pace_and_one_chip_has_none_beside_the_engines() -> None:
-    rows = [replace(_ROW, params=1e9 * i) for i in (1, 2, 3)]
+    rows = [replace(_ROW, params=1e9 * i) for i in (1, 2)]
     assert "pace/llama.cpp/cpu" in priors(rows, "decode")
     assert "pace/llama.cpp/cpu/snapdragon-8-gen-3" not in priors(rows, "decode")
     assert "pace/llama.cpp/cpu/snapdragon-8-gen-3" in priors([*rows, replace(_ROW, chip="tensor-g1")], "decode")
-    assert not any(n.startswith("pace/") for n in priors(rows[:2], "decode"))
+    assert not any(n.startswith("pace/") for n in priors(rows[:1], "decode"))
 
 
 def test_an_engine_that_is_twice_as_slow_is_found_to_be() -> None:
@@ -81,17 +75,79 @@ def test_an_engine_that_is_twice_as_slow_is_found_to_be() -> None:
     assert found["pace/mnn/gpu"] / found["pace/litert/gpu"] == pytest.approx(2.0, rel=0.1)
 
 
-def test_runs_of_minutes_and_prompts_fed_token_by_token_are_told() -> None:
-    assert _sustained({"gen_tokens": "12288", "note": "median of 1 run(s)"}) and _sustained({"gen_tokens": "", "note": "runs_ok="})
-    assert not _sustained({"gen_tokens": "128", "note": "runs_ok=3/3"})
-    assert _prefill({"prefill_tok_s": "33.2", "decode_tok_s": "37.7"}) == ""
-    assert (
-        _prefill({"prefill_tok_s": "260.5", "decode_tok_s": "50.2"}) == "260.5" == _prefill({"prefill_tok_s": "260.5", "decode_tok_s": ""})
-    )
+def test_groups_are_left_out_whole() -> None:
+    assert replace(_ROW, bits=9.0).group == _ROW.group != replace(_ROW, chip="apple-m1").group
+
+
+def _fit(apart: list[float]) -> LanguageFit:
+    """Nine models on one chip and one model on another, which no other row of its engine is of."""
+    rows = [replace(_ROW, params=1e9 * i) for i in range(1, len(apart))] + [replace(_ROW, chip="tensor-g1")]
+    return LanguageFit("decode", tuple(rows), {"lanes": 0.5}, np.array(apart))
+
+
+def test_intervals_hold_most_models_and_are_wider_where_nothing_was_measured() -> None:
+    found = half_widths(_fit([0.1, -0.2, 0.3, -0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.5]))
+    assert found == {"seen": pytest.approx(0.8), "unseen": pytest.approx(1.5)}, "0.8 * 10 / 9 of nine models, the one that stands alone"
+    assert half_widths(_fit([2.0] * 9 + [0.1]))["unseen"] == pytest.approx(2.0), "what is less known is never surer"
+
+
+def test_the_stored_file_is_of_these_rows_and_reads_back() -> None:
+    text = (FITTED / FILE).read_text("utf-8")
+    for phase in ("decode", "prefill"):
+        found = [r for r in rates() if getattr(r, phase) > 0]
+        assert set(shipped().parameters[phase]) == set(priors(found, phase))
+        assert shipped().seen[phase] == seen(found).keys()
+        widths = shipped().half_width[phase]
+        assert 0.0 < widths["seen"] <= widths["unseen"]
+        assert f"# {len(found)} rows of {len({r.group for r in found})} model x chip" in text
+    made = file_text({"decode": _fit([0.1] * 10)})
+    assert "lanes: {value: 0.5," in made and "decode: [llama.cpp/cpu/snapdragon-8-gen-3, llama.cpp/cpu/tensor-g1]" in made
+
+
+def _measured(**fields: str) -> dict[str, str]:
+    names = ("model", "quant", "device", "engine", "processor", "prompt_tokens", "gen_tokens", "context", "prefill_tok_s", "decode_tok_s")
+    return dict.fromkeys((*names, "ttft_ms", "j_per_token", "note", "source"), "") | fields
+
+
+def test_runs_of_minutes_are_told() -> None:
+    assert _sustained(_measured(gen_tokens="12288", note="median of 1 run(s)")) and _sustained(_measured(note="runs_ok="))
+    assert not _sustained(_measured(gen_tokens="128", note="runs_ok=3/3"))
+
+
+def test_prompts_that_are_fed_or_cached_are_no_prefill() -> None:
+    def rate(prefill: str, decode: str, prompt: str = "") -> str:
+        return _prefill(_measured(prefill_tok_s=prefill, decode_tok_s=decode, prompt_tokens=prompt), 1e9, "apple-a19-pro")
+
+    assert rate("33.2", "37.7") == "" and rate("260.5", "50.2") == rate("260.5", "") == "260.5"
+    assert rate("2503.9", "39.1", "11") == "", "4.4 ms for 1 GB"
+    assert rate("2503.9", "39.1", "110") == "2503.9"
+
+
+def test_the_prefill_of_ai_hub_is_its_time_to_the_first_token() -> None:
+    row = _measured(source="qai_hub_models/models/m/perf.yaml @1", ttft_ms="88.195", decode_tok_s="23.5")
+    assert float(_prefill(row, 1e9, "snapdragon-8-elite")) == pytest.approx(128 / 0.088195, rel=1e-4)
+
+
+def test_float_activations_and_clocks_held_down_are_left_out() -> None:
+    assert _left_out(_measured(quant="w4"), "qnn") and _left_out(_measured(), "qnn") and not _left_out(_measured(quant="w4a16"), "qnn")
+    assert not _left_out(_measured(quant="w4"), "mnn")
+    assert _left_out(_measured(processor="CPU 1.8/2.55 GHz"), "litert") and not _left_out(_measured(processor="CPU max clocks"), "litert")
+
+
+def test_the_depth_of_a_cache_and_bits_that_the_source_says_elsewhere() -> None:
+    assert _context(_measured(engine="llama.cpp Q4_0 depth 4096", prompt_tokens="1024")) == 5120
+    assert _context(_measured(context="4096", prompt_tokens="128 (min)")) == 4096
+    said, unsaid = (_measured(model="m", device="d", engine="litert", source=f"repo@1:{n}", quant=q) for n, q in (("a", "int8"), ("b", "")))
+    assert _stated_bits([unsaid, said])[_kin(unsaid)] == "int8"
 
 
 def test_genie_stores_one_scale_a_channel() -> None:
-    assert (_bits("w4a16", "qnn"), _bits("w4a16", "mnn"), _bits("w8a8", "qnn"), _bits("Q4_K_M", "llama.cpp")) == (4.0, 4.5, 8.0, 4.85)
+    cases = (("w4a16", "qnn"), ("w4a16", "mnn"), ("w8a8", "qnn"), ("Q4_K_M", "llama.cpp"))
+    assert [_bits(quant, engine, 0.2) for quant, engine in cases] == [4.0, 4.5, 8.0, 4.85]
+
+
+def test_executorch_keeps_the_head_in_8_bits() -> None:
+    assert _bits("SpinQuant 4w8a", "executorch", 0.2) == pytest.approx(0.8 * 4.5 + 0.2 * 8.0)
 
 
 def test_runs_of_minutes_keep_their_joules_and_no_rates() -> None:

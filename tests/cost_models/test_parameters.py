@@ -68,7 +68,7 @@ def test_every_processor_of_every_soc_resolves(name: str) -> None:
             shares, factors = class_shares(family, peak, {}), vector_factors(family, peak, {})
             assert len(shares) == len(CLASSES)
             # Where threads do not add up, shares are of what one core more would bring: four cores stay below their peak.
-            most = 1.0 if family.thread_exponent is None else 4.0 ** (1.0 - family.thread_exponent)
+            most = 1.0 + 3.0 * (family.serial_share or 0.0)
             assert all(0 < s <= most for s in shares)
             # The Neural Engine's rate includes what matrix work moves.
             moved = dict(zip(VECTOR_KINDS, factors, strict=True))
@@ -102,7 +102,7 @@ def test_bytes_of_matrix_work_may_have_a_cost_by_class() -> None:
 
 def test_runtimes_of_a_soc_are_those_of_its_accelerators_and_of_its_cpu() -> None:
     cpu = {"ncnn", "mnn", "tnn", "paddle", "llama.cpp", "executorch"}
-    assert set(runtimes_of(load_soc("snapdragon-8-gen-3"))) == {"default", "qnn", "ort", "litert"} | cpu
+    assert set(runtimes_of(load_soc("snapdragon-8-gen-3"))) == {"default", "qnn", "ort", "litert", "mlc"} | cpu
     assert runtimes_of(load_soc("apple-a17-pro"))[0] == "default"
     assert "qnn" not in runtimes_of(load_soc("apple-a17-pro"))
 

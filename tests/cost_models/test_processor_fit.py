@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from hetsched.graph import Graph
 from hetsched.soc_files import load_soc
-from hetsched_cost_models import accuracy_processors
-from hetsched_cost_models.fit import language_fit, power, processor_families, processors
-from hetsched_cost_models.fit.language_data import Rate, rates
+from hetsched_cost_models import accuracy_processors, build_table
+from hetsched_cost_models.fit import power, processor_families, processor_form, processors
+from hetsched_cost_models.fit.language_data import rates
 from hetsched_cost_models.fit.processor_data import Row, chips, graphs, published, rows
 from hetsched_cost_models.fit.processor_fit import FOLDS, KINDS, Fitted, fit, folds, half_width
-from hetsched_cost_models.fit.processor_form import ANE_BANDWIDTH, Stack, cores_of_row
+from hetsched_cost_models.fit.processor_form import ANE_BANDWIDTH, DEPTH_HALF, Stack, cores_of_row
+from hetsched_cost_models.language_rates import shipped
 from hetsched_cost_models.parameters import FITTED as FOLDER
 from hetsched_cost_models.parameters import family_of, read_parameters
 from hetsched_cost_models.roofline import queue_rates
@@ -101,9 +104,12 @@ def test_the_roofline_takes_over_what_was_fitted() -> None:
         _same(made, (FOLDER / f"{name}.yaml").read_text("utf-8"))
     made = processor_families.ane(_values("npu"), ANE_BANDWIDTH, _width("ane"))
     _same(made, (FOLDER / "ane.yaml").read_text("utf-8"))
-    _same(processor_families.cortex(_values("cpu"), _values("decode"), _width("cortex")), (FOLDER / "cortex.yaml").read_text("utf-8"))
+    for name in ("cortex", "apple-cpu"):
+        _same(processor_families.cpu(_values("cpu"), name, _width(name)), (FOLDER / f"{name}.yaml").read_text("utf-8"))
     soc = load_soc("snapdragon-8-gen-3")
-    assert family_of(soc.by_name["cpu"]).depth_half == pytest.approx(_values("cpu")["k0"], rel=1e-3)
+    cpu = family_of(soc.by_name["cpu"])
+    assert cpu.depth_half == DEPTH_HALF
+    assert cpu.op_s + 5e-6 == pytest.approx(_values("cpu")["op_s"] * _values("cpu")["pace/ort"], rel=1e-3)
     gpu = soc.by_name["gpu"]
     assert family_of(gpu).op_s + gpu.op_overhead_s.value == pytest.approx(_values("gpu")["op_s"], rel=1e-3)
 
@@ -151,28 +157,59 @@ def _number(line: str) -> float:
     return float(line.partition("value: ")[2].partition(",")[0])
 
 
-def test_threads_that_share_work_run_at_the_slowest_cores_rate() -> None:
+def test_more_cores_reach_less_than_the_sum_of_their_rates() -> None:
     soc = load_soc("snapdragon-8-gen-3")
     cpu = soc.by_name["cpu"]
-    family = family_of(cpu)
-    assert family.thread_exponent is not None
-    slowest = min(c.peak_ops_s["f32"].value / len(c.cores) for c in cpu.clusters)
-    n = sum(len(c.cores) for c in cpu.clusters)
-    assert queue_rates(soc, "cpu").peak_ops_s["f32"] == pytest.approx(slowest * n**family.thread_exponent)
+    serial = family_of(cpu).serial_share
+    assert serial is not None
+    whole, n = sum(c.peak_ops_s["f32"].value for c in cpu.clusters), sum(len(c.cores) for c in cpu.clusters)
+    assert queue_rates(soc, "cpu").peak_ops_s["f32"] == pytest.approx(whole / (1 + serial * (n - 1)))
+    assert queue_rates(soc, "cpu:7").peak_ops_s["f32"] == pytest.approx(cpu.clusters[0].peak_ops_s["f32"].value)
 
 
-def test_language_groups_are_left_out_whole_and_reach_stays_within_the_bandwidth() -> None:
-    assert _values("decode")["reach"] <= 1.0
-    one: Rate = rates()[0]
-    assert replace(one, bits=one.bits + 1).group == one.group
-    assert replace(one, chip="apple-m1").group != one.group
+def _seconds(row: Row, **changed: float) -> float:
+    return float(np.exp(KINDS[row.unit].form(Stack([row]), _values(row.unit) | changed))[0])
 
 
-def test_more_bits_decode_slower() -> None:
-    one = next(r for r in rates() if r.decode > 0)
-    values = _values("decode")
-    few, many = (language_fit.Language([replace(one, bits=b)], "decode").log_predicted(values)[0] for b in (4.0, 8.0))
-    assert few < many
+def test_products_run_on_the_matrix_unit_and_in_int8_all_convolutions() -> None:
+    def row(model: str, precision: str, chip: str = "apple-a19-pro") -> Row:
+        return _row(model=model, chip=chip, engine="executorch", precision=precision, threads=1, cores="all")
+
+    convolutions = row("unet_segmentation", "f32")
+    assert _seconds(convolutions, sme=1e-3) < 1.3 * _seconds(convolutions, sme=1e3)
+    for on_unit in (row("vit", "f32"), row("unet_segmentation", "i8")):
+        assert _seconds(on_unit, sme=1e-3) > 100 * _seconds(on_unit, sme=1.0)
+    without = row("vit", "f32", "tensor-g5")
+    assert _seconds(without, sme=1e-3) == _seconds(without, sme=1.0)
+
+
+def test_winograd_kernels_pay_more_with_more_channels() -> None:
+    """By the multiplications that they save over ONNX Runtime's kernels, of which a network of 3 x 3 convolutions has as many."""
+    ncnn = _row(model="vgg16", engine="ncnn")
+    assert _seconds(ncnn, transform=1.0) < _seconds(ncnn)
+    assert _seconds(replace(ncnn, engine="ort"), transform=1.0) == _seconds(replace(ncnn, engine="ort"))
+    few, many = (_seconds(_row(model=m, engine="ncnn")) / _seconds(_row(model=m, engine="ort")) for m in ("quicksrnetlarge", "vgg16"))
+    assert many < few
+
+
+def test_ncnn_multiplies_in_float32_on_gpus_without_half_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = next(r for r in rows() if r.unit == "gpu" and r.engine == "ncnn" and r.chip == "snapdragon-835")
+    before, other = _seconds(row), _seconds(replace(row, engine="tnn"))
+    monkeypatch.setattr(processor_form, "_NO_HALF", ())
+    assert _seconds(row) < before
+    assert _seconds(replace(row, engine="tnn")) == other
+
+
+def test_plans_of_ncnn_compute_floats_in_float16_on_cpus(graph_of: Callable[..., Graph]) -> None:
+    shapes = {"x": (1, 256, 56, 56), "y": (1, 256, 56, 56)}
+    graph = graph_of([("Conv", ["x", "w"], ["y"])], shapes | {"w": (256, 256, 1, 1)}, constants=("w",))
+    soc = load_soc("snapdragon-8-gen-3")
+    tables = {r: build_table(graph, soc, precision="float", runtime=r) for r in ("ncnn", "mnn")}
+    cpu = {r: next(a for a, q in enumerate(t.alt_queue) if t.queues[q].kind == "cpu") for r, t in tables.items()}
+    assert {r: tables[r].alt_precision[a] for r, a in cpu.items()} == {"ncnn": "f16", "mnn": "f32"}
+    paces = family_of(soc.by_name["cpu"]).pace
+    faster = tables["mnn"].compute_s[cpu["mnn"]] / paces["mnn"] / (tables["ncnn"].compute_s[cpu["ncnn"]] / paces["ncnn"])
+    assert faster > 1.5
 
 
 def test_power_grows_with_frequency() -> None:
@@ -187,7 +224,7 @@ def test_the_fit_of_power_is_what_is_stored() -> None:
 
 
 def test_a_parameter_for_eight_triples() -> None:
-    stored = sum(len(STORED[n]) for n in (*KINDS, "decode", "prefill"))
+    stored = sum(len(STORED[n]) for n in KINDS) + sum(len(p) for p in shipped().parameters.values())
     seen = {(r.model, r.precision, r.chip, r.unit) for r in rows()} | {(r.model, f"{r.bits:g}", r.chip, r.unit) for r in rates()}
     assert 8 * stored <= len(seen)
 

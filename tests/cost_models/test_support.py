@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from hetsched.graph import DType, Graph, Op
 from hetsched_cost_models.parameters import support_table_name
 from hetsched_cost_models.support import support_table
 
+SHARED = Path(__file__).parents[3] / "shared" / "models" / "aihub"
 TABLES = ("hexagon-qnn", "hexagon-litert", "apu-litert", "gpu-litert", "ane-coreml")
 
 
@@ -87,6 +89,43 @@ def test_conditions(graph_of: Callable[..., Graph]) -> None:
     assert "scale is 4" in (ane.refusal(up, up.ops[0], "f16") or "")
 
 
+@pytest.mark.parametrize(
+    ("table", "op_type", "shape", "attrs", "reason"),
+    [
+        ("hexagon-qnn", "ArgMax", (1, 8, 4, 4), {}, None),
+        ("hexagon-qnn", "ArgMax", (1, 8, 4, 4, 4), {}, "rank is 5"),
+        ("hexagon-qnn", "ArgMax", (1, 8, 4, 4), {"select_last_index": 1}, "select last index is 1"),
+        ("hexagon-qnn", "MaxPool", (1, 8, 4, 4), {"dilations": (2, 2)}, "dilation is 2"),
+        ("hexagon-qnn", "MaxPool", (1, 8, 4, 4, 4), {}, "no volumes"),
+        ("hexagon-qnn", "LayerNormalization", (1, 8, 16), {"axis": 2}, None),
+        ("hexagon-qnn", "LayerNormalization", (1, 8, 16), {"axis": -2}, "normalized axes is 2"),
+        ("hexagon-qnn", "LayerNormalization", (1, 8, 16), {"axis": 1}, "only along the last axis"),
+        ("hexagon-qnn", "ReduceProd", (1, 8), {}, "not on the HTP"),
+        ("hexagon-qnn", "Resize", (1, 8, 4, 4), {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, None),
+        ("hexagon-qnn", "Resize", (1, 8, 4, 4), {"coordinate_transformation_mode": "asymmetric"}, "rounds asymmetric is 1"),
+        ("hexagon-qnn", "Resize", (1, 8, 4, 4), {"coordinate_transformation_mode": "asymmetric", "mode": "linear"}, None),
+        ("hexagon-qnn", "Resize", (1, 8, 4, 4), {"antialias": 1}, "antialias is 1"),
+        ("gpu-litert", "Slice", (1, 8, 4), {}, None),
+        ("gpu-litert", "Slice", (8, 4), {}, "rank is 2"),
+    ],
+)
+def test_what_the_runtimes_sources_say(
+    graph_of: Callable[..., Graph], table: str, op_type: str, shape: tuple[int, ...], attrs: dict[str, object], reason: str | None
+) -> None:
+    g = _one(graph_of, op_type, shape, **attrs)
+    got = support_table(table).refusal(g, g.ops[0], "f16")
+    assert got is None if reason is None else reason in (got or "")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "taken"),
+    [(DType.F32, DType.I32, True), (DType.BOOL, DType.F32, True), (DType.I32, DType.U8, False), (DType.BOOL, DType.I32, False)],
+)
+def test_a_gpu_casts_between_few_types(graph_of: Callable[..., Graph], source: DType, target: DType, taken: bool) -> None:
+    g = graph_of([("Cast", ["x"], ["y"])], {"x": (1, 4), "y": (1, 4)}, dtypes={"x": source, "y": target})
+    assert (support_table("gpu-litert").refusal(g, g.ops[0], "f16") is None) is taken
+
+
 def test_rank_limits(graph_of: Callable[..., Graph]) -> None:
     g = _one(graph_of, "Add", shape=(1, 2, 3, 4, 5))
     assert "at most 4 dimensions (rank is 5)" in (support_table("gpu-litert").refusal(g, g.ops[0], "f16") or "")
@@ -102,6 +141,16 @@ def test_64_bit_integers_stay_on_the_cpu(graph_of: Callable[..., Graph]) -> None
     assert support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") is None
     g = graph_of([("Neg", ["a"], ["y"])], {"a": (4,), "y": (4,)}, dtypes={"a": DType.I64})
     assert "its input 'a' holds i64" in (support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") or "")
+
+
+def test_a_cast_may_widen_indices_of_gathers_and_nothing_else(graph_of: Callable[..., Graph]) -> None:
+    shapes = {"ids": (4,), "wide": (4,), "table": (9, 8), "y": (4, 8), "z": (4,)}
+    types = {"ids": DType.I32, "wide": DType.I64, "z": DType.I64}
+    ops = [("Cast", ["ids"], ["wide"]), ("Gather", ["table", "wide"], ["y"])]
+    g = graph_of(ops, {n: s for n, s in shapes.items() if n != "z"}, constants=("table",), dtypes=types)
+    assert all(support_table("hexagon-qnn").refusal(g, op, "f16") is None for op in g.ops)
+    g = graph_of([*ops, ("Neg", ["wide"], ["z"])], shapes, constants=("table",), dtypes=types)
+    assert "'wide' holds i64" in (support_table("hexagon-qnn").refusal(g, g.ops[0], "f16") or "")
 
 
 @pytest.mark.parametrize(("parts", "fails"), [(("Add", "Relu"), None), (("Add", "Sin"), "Sin is not in the operator list")])
@@ -121,3 +170,23 @@ def test_batch_norm_and_qdq_inside_a_fused_op_are_folded(graph_of: Callable[...,
     )
     for name in TABLES:
         assert support_table(name).refusal(g, g.ops[0], "f16") is None, name
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared graphs")
+@pytest.mark.parametrize(
+    ("model", "table", "left"),  # what AI Hub measured: nothing on an NPU in 0.47, two layers on a GPU in 0.31
+    [
+        ("bert_base_uncased_hf", "hexagon-qnn", []),
+        ("bert_base_uncased_hf", "hexagon-litert", []),
+        ("yolov8_det", "hexagon-qnn", []),
+        ("deeplabv3_resnet50", "hexagon-qnn", []),
+        ("deeplabv3_resnet50", "gpu-litert", ["ArgMax", "Cast"]),
+    ],
+)
+def test_real_graphs_leave_what_was_measured(model: str, table: str, left: list[str]) -> None:
+    from hetsched import passes
+    from hetsched.app.inputs import load
+
+    graph = passes.standard(load(SHARED / f"{model}.onnx"))
+    assert [op.type for op in graph.ops if support_table(table).refusal(graph, op, "f16")] == left

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hetsched.costs import CostTable
-from hetsched.errors import OptionError, UnsupportedModelError
+from hetsched.errors import OptionError, UnknownRuntimeError, UnsupportedModelError
 from hetsched.graph import DType, Graph, Op
 from hetsched.segments import schedule
 from hetsched.soc_files import list_socs, load_soc
@@ -145,6 +145,17 @@ def test_energy_is_additive_over_a_serial_schedule(float_graph: Graph, soc: SoC)
     assert s.latency_s == pytest.approx(float(t.time_s[alt].sum() + t.launch_s[q]), rel=1e-12)
 
 
+def test_lower_clocks_draw_less_power_and_what_is_bound_by_memory_less_energy(float_graph: Graph, soc: SoC) -> None:
+    t = build_table(float_graph, soc)
+    slow = table_at(t, soc, {"npu": 0.5})
+    on = np.array([t.queues[q].kind == "npu" for q in t.alt_queue])
+    assert (slow.energy_j[~on] == t.energy_j[~on]).all()
+    moved = np.array([soc.memory.energy_j_per_byte.value]) * t.dram_bytes
+    assert ((slow.energy_j - moved)[on] / slow.time_s[on] < (t.energy_j - moved)[on] / t.time_s[on]).all()
+    waiting = on & (slow.time_s == t.time_s)
+    assert (slow.energy_j[waiting] < t.energy_j[waiting]).all()
+
+
 def test_table_at_slows_one_processor(float_graph: Graph, soc: SoC) -> None:
     t = build_table(float_graph, soc)
     slow = table_at(t, soc, {"npu": 0.25})
@@ -160,16 +171,16 @@ def test_table_at_slows_one_processor(float_graph: Graph, soc: SoC) -> None:
 
 
 def test_bad_options(float_graph: Graph, soc: SoC) -> None:
-    with pytest.raises(OptionError, match=r"'w3a3'.*auto, float, w8a8"):
+    with pytest.raises(OptionError, match=r"'w3a3'.*auto, float, mixed, w8a8"):
         build_table(float_graph, soc, precision="w3a3")
-    with pytest.raises(OptionError, match=r"round does not know the runtime 'tensorrt': use one of default, qnn"):
+    with pytest.raises(UnknownRuntimeError, match=r"round does not know the runtime 'tensorrt': use one of default, qnn"):
         build_table(float_graph, soc, runtime="tensorrt")
 
 
 @pytest.mark.parametrize(("name", "runtime"), [("dimensity-9300", "qnn"), ("apple-a17-pro", "litert"), ("snapdragon-8-gen-3", "coreml")])
 def test_a_runtime_of_other_socs_is_refused_and_the_own_ones_are_named(float_graph: Graph, name: str, runtime: str) -> None:
     soc = load_soc(name)
-    with pytest.raises(OptionError, match=f"{name} does not know the runtime '{runtime}'") as e:
+    with pytest.raises(UnknownRuntimeError, match=f"{name} does not know the runtime '{runtime}'") as e:
         build_table(float_graph, soc, runtime=runtime)
     for own in runtimes_of(soc):
         assert own in str(e.value)

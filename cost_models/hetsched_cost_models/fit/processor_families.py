@@ -27,7 +27,8 @@ def cpu(p: Mapping[str, float], family: str, half_width: float) -> str:
     pace, factor = p["pace/ort"], p.get(f"rate/{family}", 1.0) / p["pace/ort"]
     shares = {c: factor * p[n] for c, n in _CLASSES.items()}
     integer = p["i8"] * p["i8/mmla"]
-    narrow = {f"{c}/f16": v * p["f16"] for c, v in shares.items()} | {f"{c}/i8": v * integer for c, v in shares.items()}
+    # The fitted share of float16 holds more than arithmetic; plans do not go beyond the peak for it.
+    narrow = {f"{c}/f16": min(v * p["f16"], max(v, 1.0)) for c, v in shares.items()} | {f"{c}/i8": v * integer for c, v in shares.items()}
     lines = _utilisation(shares | narrow)
     lines += _scalars({"vector_bytes_per_op": factor * p["vector"], "op_s": pace * p["op_s"] - _CPU_OP_S, "serial_share": p["serial"]})
     lines += _scalars({"depth_half": DEPTH_HALF, "depthwise_window": WINDOW})
