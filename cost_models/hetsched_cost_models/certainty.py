@@ -31,6 +31,8 @@ _UNSEEN = {"w4a16": "4-bit weights", "f8": "8-bit floats"}
 _ALIKE = (VIEWS | ELEMENTWISE | CONVOLUTIONS | PRODUCTS) - {"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Einsum"} | {
     t for t, kind in KIND_OF_TYPE.items() if kind in ("compare", "convert")
 }
+#: How notes on operators that the fit did not see begin.
+SLOW_PATH = "slow-path risk"
 #: Operators on fewer elements take no time worth a note.
 _FEW = 1024
 
@@ -108,7 +110,7 @@ def unseen_types(graph: Graph, ops: Sequence[Op], known: frozenset[str]) -> tupl
 def slow_path_note(unseen: Sequence[str]) -> str:
     """What a plan says about operators that the fit did not see."""
     shown = ", ".join(unseen[:4]) + (f" and {len(unseen) - 4} more" if len(unseen) > 4 else "")
-    return f"slow-path risk: no public latency of a graph with {shown} was at hand, so the interval is wider"
+    return f"{SLOW_PATH}: no public latency of a graph with {shown} was at hand, so the interval is wider"
 
 
 def _share(macs: FloatArray, here: np.ndarray[Any, np.dtype[np.bool_]]) -> float:

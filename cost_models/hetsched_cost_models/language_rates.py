@@ -21,6 +21,7 @@ from hetsched.costs import CostTable, FloatArray
 from hetsched.graph import Graph, Role
 from hetsched.socs import SoC
 from hetsched_cost_models import energy
+from hetsched_cost_models.certainty import SLOW_PATH
 from hetsched_cost_models.language import STATEFUL
 from hetsched_cost_models.language_form import Form, Place, Step, place_of
 from hetsched_cost_models.operators import VECTOR_KINDS
@@ -181,7 +182,8 @@ def with_engines(table: CostTable, graph: Graph, soc: SoC, work: Work, rates: Se
     effort = energy.efforts(rates, table.alt_queue, work_s, seconds)
     joules = seconds * energy.watts(rates, table.alt_queue, effort) + columns["dram_bytes"] * soc.memory.energy_j_per_byte.value
     interval, note = _certainty(soc, cases)
-    return replace(table, **columns, energy_j=joules, effort=effort, interval=interval, notes=(*table.notes, note))
+    notes = tuple(n for n in table.notes if not n.startswith(SLOW_PATH))  # the interval that they speak of is not this one
+    return replace(table, **columns, energy_j=joules, effort=effort, interval=interval, notes=(*notes, note))
 
 
 def _launch(rates: Rates, launch_s: float) -> float:

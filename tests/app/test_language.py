@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import hetsched
+from hetsched.app.explaining import explain_plan
 from hetsched.app.language import PlannedLanguage, contexts_of, phase_graph, step
 from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.sessions import read_plan
@@ -308,6 +309,8 @@ def test_explain_and_diff_of_two_phases(usual: PlannedLanguage, folder: Folder, 
     assert prefill.plan_latency_s == found.prediction.ttft_s
     with pytest.raises(OptionError, match="prefill, decode"):
         hetsched.explain(path, attention, phase="encode")
+    whole = [explain_plan(path, phase).plan for phase in ("prefill", None)]
+    assert whole == [phase.plan for phase in found.phases.values()]
     other = planned(folder(), solver="single:cpu")
     assert hetsched.diff(path, path).same
     assert hetsched.diff(found.deployment, other.deployment, phase="prefill").latency_s[0] == found.prediction.ttft_s
@@ -350,17 +353,17 @@ def test_phase_graph_is_what_one_phase_is(usual: PlannedLanguage, folder: Folder
 
 
 def test_phases_share_processors_where_two_copies_of_the_weights_do_not_fit(folder: Folder) -> None:
-    """On the Dimensity the prompt goes to the accelerators and the answer to the CPU, each with weights of its own."""
+    """On the X Elite the prompt goes to the accelerators and the answer to the CPU, each with weights of its own."""
     model = folder(hidden_size=512, intermediate_size=1024, num_attention_heads=8, head_dim=64, vocab_size=4000)
-    options: dict[str, Any] = {"prompt": 16, "generate": 32, "time_limit_s": 0.5}
-    free = hetsched.plan(model, "dimensity-9300", **options)
+    options: dict[str, Any] = {"prompt": 512, "generate": 32, "time_limit_s": 0.5}
+    free = hetsched.plan(model, "snapdragon-x-elite", **options)
     one = max(phase.plan.prediction.peak_memory_bytes for phase in free.phases.values())
     assert free.prediction.peak_memory_bytes > 1.4 * one
-    held = hetsched.plan(model, "dimensity-9300", **options, memory_limit_bytes=int(1.2 * one))
+    held = hetsched.plan(model, "snapdragon-x-elite", **options, memory_limit_bytes=int(1.2 * one))
     assert held.prediction.peak_memory_bytes <= 1.2 * one
     assert held.prediction.ttft_s + 32 / held.prediction.decode_rate >= free.prediction.ttft_s + 32 / free.prediction.decode_rate
     with pytest.raises(InfeasibleError, match=r"on the same processors|fits into"):
-        hetsched.plan(model, "dimensity-9300", **options, memory_limit_bytes=int(0.9 * one))
+        hetsched.plan(model, "snapdragon-x-elite", **options, memory_limit_bytes=int(0.9 * one))
 
 
 def test_the_switch_from_prompt_to_answer_is_in_the_plan(usual: PlannedLanguage) -> None:
