@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""List schedulers: tasks a second (thread CPU time), and makespans against anrg-saga: ``python tests/bench_solvers.py [PEERS]``.
+"""Task graphs: tasks a second and proofs (CPU time), makespans against anrg-saga: ``python tests/bench_solvers.py [PEERS]``.
 
 PEERS is a folder that holds the package ``saga``; without it, and without the package, the comparison is left out and said so.
 Prints what | goal | measured | ok and one summary line; the exit code is 1 if a goal is missed. It takes about two minutes.
+The model corpus has its own: ``bench_corpus.py``.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from time import thread_time
+from time import process_time, thread_time
 from typing import NamedTuple
 
 from task_graphs.checking import faults
 from task_graphs.generated import KINDS, tasks_of
 
 from hetsched.partition.list_scheduling import Tasks, best, cpop, heft, peft
+from hetsched.partition.task_graphs import ilp
 
 LARGE = 100_000
 GOALS = {"dnn": 5e6, "layered": 0.8e6}
@@ -26,6 +28,11 @@ SPEEDUP = 1000.0
 SEEDS = 12
 """Instances of each of saga's seven families."""
 SAME = 1 + 1e-9
+PROOFS = (("dnn", 100, 5.0, 0.0, 49.801), ("dnn", 1000, 40.0, 0.0, 0.0), ("layered", 100, 10.0, 0.002, 0.0))
+"""Kind, tasks, CPU seconds, gap asked for (0: a proof of optimality), and the optimum where the study gives one (0: it does not)."""
+PROOF_SHARE = 0.8
+"""Of those seconds, what ``ilp`` is told."""
+ROUNDED = 1e-4
 
 
 class Row(NamedTuple):
@@ -62,6 +69,22 @@ def rates() -> Iterator[Row]:
             goal = GOALS[kind] if scheduler is heft else 0.0
             asked = f"{goal / 1e6:.1f} M/s" if goal else "-"
             yield Row(f"{scheduler.__name__}, {kind}, {LARGE:,} tasks", asked, f"{rate / 1e6:.2f} M/s", rate >= goal)
+
+
+def proofs() -> Iterator[Row]:
+    """``ilp``: schedules and bounds; the study's reference optimum has costs rounded to 0.001, up to ``ROUNDED`` of the makespan in all."""
+    for kind, n, limit, goal, known in PROOFS:
+        tasks = tasks_of(KINDS[kind](n))
+        began = process_time()
+        proven = ilp(tasks, limit * PROOF_SHARE)
+        took, right = process_time() - began, not faults(tasks, proven.placed)
+        asked = "optimal" if goal == 0 else f"gap {goal:.1%}"
+        ok = right and took <= limit and (proven.status == "optimal" or proven.gap <= goal)
+        found = f"{proven.placed.makespan:.3f} >= {proven.bound:.3f}, gap {proven.gap:.4%}, {proven.status}, {took:.1f} s"
+        yield Row(f"ilp, {kind}-{n}", f"{asked}, {limit:.0f} s", found, ok)
+        if known:
+            near = abs(proven.placed.makespan / known - 1) <= ROUNDED
+            yield Row(f"ilp, {kind}-{n}, makespan", f"{known:.3f}", f"{proven.placed.makespan:.3f}", near)
 
 
 def against_saga() -> Iterator[Row]:
@@ -105,7 +128,7 @@ def main(peers: str = "") -> int:
     if peers:
         sys.path.append(peers)
     logging.disable(logging.WARNING)
-    parts = [rates]
+    parts = [rates, proofs]
     if find_spec("saga"):
         parts += [against_saga, on_sagas_instances]
     rows = []

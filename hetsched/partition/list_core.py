@@ -66,7 +66,7 @@ def _with_room(begins: Any, ends: Any, gaps: Any, full: int, least: float) -> tu
 def _fill(begins: Any, ends: Any, count: int, gap: int, start: float, finish: float, least: float) -> int:
     """Take ``start .. finish`` out of a gap, keeping what is left of it where it is long enough; the new number of gaps."""
     left, right = start - begins[gap], ends[gap] - finish
-    keep_left, keep_right = left > 0 and left >= least, right > 0 and right >= least
+    keep_left, keep_right = left >= least, right >= least
     if keep_left and keep_right:
         for j in range(count, gap + 1, -1):
             begins[j], ends[j] = begins[j - 1], ends[j - 1]
@@ -101,7 +101,7 @@ def place(order: Any, cost: Any, start: Any, items: Any, size: Any, rate: Any, d
     """Place tasks one by one where ``finish + bias`` is least, in the first gap that holds them; ties to the lowest queue.
 
     The gaps of a queue are sorted arrays, searched by bisection; what is too short for any task still to come is dropped, so
-    that a graph of a few branches keeps almost none.
+    that a graph of a few branches keeps almost none. The moment between two tasks is a gap too, for tasks that take no time.
 
     Args:
         order: [n] a topological order.
@@ -155,7 +155,7 @@ def place(order: Any, cost: Any, start: Any, items: Any, size: Any, rate: Any, d
             gaps[best] = _fill(gap_begin[best], gap_end[best], gaps[best], gap, at, end[v], smallest)
         else:
             idle = at - free[best]
-            if idle > 0 and idle >= smallest:
+            if idle >= smallest:
                 gap_begin[best, gaps[best]], gap_end[best, gaps[best]] = free[best], at
                 gaps[best] += 1
             free[best] = end[v]

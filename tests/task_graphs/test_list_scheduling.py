@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_graphs.checking import edges_of, faults, optimum
+from task_graphs.drawn import random_tasks
 from task_graphs.generated import KINDS, dnn, tasks_of
 
 from hetsched.errors import InfeasibleError, OptionError
@@ -19,16 +20,6 @@ from hetsched.partition import list_core
 from hetsched.partition.list_scheduling import Placed, Tasks, best, cpop, heft, peft
 
 SCHEDULERS = (heft, peft, cpop)
-
-
-def random_tasks(seed: int, n: int, queues: int = 3, density: float = 0.3) -> Tasks:
-    """Unrelated costs, some infinite, some zero; some queues a delay apart; whole numbers, so that ties are common."""
-    draw = np.random.default_rng(seed)
-    cost = draw.integers(0, 9, (n, queues)).astype(float)
-    cost[:, 1:][draw.random((n, queues - 1)) < 0.2] = np.inf
-    edges = [(u, v) for v in range(n) for u in range(v) if draw.random() < density]
-    apart = 1.0 - np.eye(queues)
-    return Tasks.of(cost, edges, draw.integers(0, 6, len(edges)), apart * draw.integers(0, 3, (queues, queues)), apart * (seed % 2))
 
 
 @settings(max_examples=150, deadline=None)
@@ -40,7 +31,7 @@ def test_every_schedule_is_valid(seed, n, queues, density):
         assert faults(tasks, placed) == []
     top = best(tasks, trials=30)
     assert faults(tasks, top) == []
-    assert top.makespan <= min(p.makespan for p in found)
+    assert top.makespan <= best(tasks, trials=0).makespan <= min(p.makespan for p in found)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -98,6 +89,17 @@ def test_gap_arrays_that_grow_stay_exact(kind):
     assert placed.begin.tolist() == begin
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_tasks_that_take_no_time_fit_between_two_others(seed):
+    tasks = random_tasks(seed, 30, 2 + seed % 3, (0.05, 0.3)[seed % 2])
+    rank = np.empty(30)
+    list_core.upward_rank(tasks.out_start, tasks.out_items, tasks.mean_edge(tasks.out_size), tasks.own, rank)
+    queue, begin = scanned(tasks, np.argsort(-rank, kind="stable").tolist())
+    placed = heft(tasks)
+    assert placed.queue.tolist() == queue
+    assert placed.begin.tolist() == begin
+
+
 def scanned(tasks: Tasks, order: list[int]) -> tuple[list[int], list[float]]:
     """Insertion as in the paper, every busy interval looked at."""
     n, queues = tasks.cost.shape
@@ -109,7 +111,8 @@ def scanned(tasks: Tasks, order: list[int]) -> tuple[list[int], list[float]]:
     for v in order:
         options = []
         for q in range(queues):
-            start, seconds = max((end[u] + s * tasks.rate[queue[u], q] for u, s in before[v]), default=0.0), tasks.cost[v, q]
+            arrivals = (end[u] + s * tasks.rate[queue[u], q] + tasks.delay[queue[u], q] for u, s in before[v])
+            start, seconds = max(arrivals, default=0.0), tasks.cost[v, q]
             for a, b in busy[q]:
                 if start + seconds <= a:
                     break
@@ -150,12 +153,12 @@ def test_planning_imports_no_compiler():
 
 
 def test_saga_is_never_better():
-    pytest.importorskip("saga", reason="needs anrg-saga (make bench-solvers brings it)")
+    pytest.importorskip("saga", reason="needs anrg-saga (make peers brings it)")
     from task_graphs.saga_instances import as_tasks, best_of_saga, instances
 
     for name, graph, network in instances(2):
         tasks = as_tasks(graph, network)[0]
-        placed = best(tasks)
+        placed = best(tasks, 1000)
         assert faults(tasks, placed) == []
         assert placed.makespan <= best_of_saga(graph, network) * (1 + 1e-9), name
 
