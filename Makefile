@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
+CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -65,8 +66,8 @@ bench-host: $(STAMP) models ## Predicted against measured latency of ten models 
 bench-exact: $(STAMP) ## Solvers against every plan of 1,000 small graphs (GRAPHS=...)
 	@$(BIN)/python tests/bench_exact.py $(GRAPHS)
 
-bench-solvers: $(STAMP) peers ## Task graphs: tasks a second, proofs, and against anrg-saga
-	@$(BIN)/python tests/bench_solvers.py $(VENV)/peers
+bench-solvers: $(STAMP) peers ## Task graphs: tasks a second, proofs, and against anrg-saga; proofs on the models (CORPUS="--every 12")
+	@a=0; $(BIN)/python tests/bench_solvers.py $(VENV)/peers || a=1; $(BIN)/python tests/bench_corpus.py $(CORPUS) || a=1; exit $$a
 
 bench-memory: $(STAMP) ## Arenas of plans over the shared models: bound, saving, a greedy arena (MODELS=..., default ../shared/models)
 	@$(BIN)/python tests/bench_memory.py $(MODELS)

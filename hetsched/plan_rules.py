@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from hetsched.errors import PlanError
 from hetsched.graph import Graph
 from hetsched.plans import Buffer, Plan
+from hetsched.sharing import overwritable, view_of
 from hetsched.states import in_place
 
 #: Times in seconds, energies in joules and sizes in bytes beyond this are no predictions but damage.
@@ -147,13 +148,13 @@ class _Life:
     last: dict[int, int]
     kept: bool
 
-    def is_over(self, other: _Life, before: Sequence[int]) -> bool:
-        """Whether every use of this tensor has happened when ``other`` is written."""
+    def is_over(self, other: _Life, before: Sequence[int], reading: bool = False) -> bool:
+        """Whether every use of this tensor has happened when ``other`` is written; with ``reading``: but for its operator's own."""
         if self.kept or other.written is None:
             return False
         segment, position = other.written
         rest = self.uses & ~before[segment]
-        return rest == 0 or (rest == 1 << segment and self.last[segment] < position)
+        return rest == 0 or (rest == 1 << segment and self.last[segment] < position + reading)
 
 
 def check_memory(plan: Plan, graph: Graph) -> None:
@@ -167,14 +168,38 @@ def check_memory(plan: Plan, graph: Graph) -> None:
         PlanError: two tensors that are needed at once share bytes.
     """
     before = _before(plan)
-    pasts = in_place(graph)
+    shared = _Shared(plan, graph)
     for a, b in _overlapping(list(_lives(plan, graph))):
-        if pasts.get(a.name) == b.name or pasts.get(b.name) == a.name:
-            continue  # one state, before and after its operator has updated it
-        if not a.is_over(b, before) and not b.is_over(a, before):
+        if not (a.is_over(b, before) or b.is_over(a, before) or shared.allows(a, b, before) or shared.allows(b, a, before)):
             raise PlanError(
                 f"the plan puts the tensors {a.name!r} and {b.name!r} over each other while both are needed: make the plan again"
             )
+
+
+class _Shared:
+    """Pairs of tensors that may lie in the same bytes although one is needed when the other is written."""
+
+    def __init__(self, plan: Plan, graph: Graph) -> None:
+        cpu = {p.op for p in plan.placements if p.queue.startswith("cpu")}
+        self.pasts = in_place(graph)
+        self.root: dict[str, str] = {}
+        self.over: dict[str, tuple[str, ...]] = {}
+        for op in graph.ops:
+            source = view_of(graph, op) if op.name in cpu else ""
+            if source:
+                self.root[op.outputs[0]] = self.root.get(source, source)
+            elif op.outputs:
+                self.over[op.outputs[0]] = overwritable(graph, op, op.name in cpu)
+
+    def allows(self, a: _Life, b: _Life, before: Sequence[int]) -> bool:
+        """Whether ``b`` is ``a`` in another shape, its next state, or written over it by the last operator that reads it."""
+        if self.pasts.get(b.name) == a.name:
+            return True
+        if a.start != b.start:
+            return False
+        if self.root.get(a.name, a.name) == self.root.get(b.name, b.name):
+            return True
+        return a.name in self.over.get(b.name, ()) and a.is_over(b, before, reading=True)
 
 
 def _lives(plan: Plan, graph: Graph) -> Iterator[_Life]:

@@ -104,6 +104,8 @@ class Prediction(_Strict):
     """No arena for this order and placement is smaller."""
     pool_bytes: int = 0
     """Of the arena: states (key-value caches) that stay between inferences."""
+    workspace_bytes: int = 0
+    """What CPU kernels need beside the arena: a pool for each queue."""
     unshared_bytes: int = 0
     """What the arena would take if no two tensors shared bytes; 0: not known."""
     loss: float | None = None

@@ -92,7 +92,7 @@ def _orders(c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Ite
 def _additive(problem: Problem, c: Costs, prices: Prices) -> Additive:
     add = Additive(c, *prices.coefficients(problem), prices.segments)
     if prices.loss and c.loss:
-        add.op = [own + prices.loss * lost for own, lost in zip(add.op, c.loss, strict=True)]
+        return add.with_ops([own + prices.loss * lost for own, lost in zip(add.op, c.loss, strict=True)])
     return add
 
 

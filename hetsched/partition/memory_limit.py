@@ -1,96 +1,204 @@
-"""The best plan that fits into a memory limit, among many placements in several orders."""
+"""The best plan that fits into a memory limit.
+
+Bytes get a price, so that what is left is additive again: the frontier DP pays for the weights that an alternative holds and for
+what it writes. The price is raised until plans fit and bisected afterwards. Beside these stand the placements at hand, each in several
+orders; the best that fits is then given back what it has room for, one op at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from hetsched.errors import InfeasibleError
 from hetsched.graph import Graph
+from hetsched.partition.frontier import Additive, frontier_optimum
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.ilp import cheap_solutions
-from hetsched.partition.memory import lifetimes_of, place_buffers, weight_bytes
+from hetsched.partition.memory import Layout, alternative_bytes, place_buffers, weight_bytes
 from hetsched.partition.orders import affinity, depth_first, file_order, smallest_arena
-from hetsched.partition.problem import Budget, Problem, Solution, objective_of
-from hetsched.partition.solving import parts_of
+from hetsched.partition.problem import Budget, Evaluate, Problem, Solution, objective_of
+from hetsched.partition.solving import Part, parts_of
 from hetsched.partition.timing import Costs, figures, value
-from hetsched.plans import Buffer, Status
+from hetsched.partition.workspace import workspace_bytes
+from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
 
 UNITS = 2.0
 """Work for the fast solvers, which are asked again for their placements."""
+FIRST, RAISE, RAISES, HALVINGS = 0.01, 4.0, 12, 5
+"""The first price of all bytes together, as a share of the objective; how it grows, how often, and how often it is bisected."""
+CAP = 100
+"""States of the DP."""
+RETURNS = 60
+"""Most plans that are placed in memory while single ops are given faster places."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A solution, timed, with its buffers, its arena and its weights in bytes."""
+    """A solution, timed, with its arena, and the bytes of its weights and of its kernels' workspace."""
 
     solution: Solution
     timed: Schedule
-    buffers: tuple[Buffer, ...]
-    arena: int
+    layout: Layout
     weights: int
+    workspace: int
 
     @property
     def nbytes(self) -> int:
-        """Weights and arena together."""
-        return self.arena + self.weights
+        """Weights, arena and workspace together."""
+        return self.layout.nbytes + self.weights + self.workspace
 
 
 def stored(graph: Graph, problem: Problem, solution: Solution) -> Stored:
     """Time a solution and place its buffers."""
     table = problem.table
     timed = schedule(table, solution.order, solution.alternative)
-    buffers, arena = place_buffers(lifetimes_of(graph, table, timed.segments, solution.alternative), timed.segments)
-    return Stored(solution, timed, buffers, arena, weight_bytes(graph, table, solution.alternative))
+    layout = place_buffers(graph, table, timed.segments, solution.alternative)
+    weights, workspace = (f(graph, table, solution.alternative) for f in (weight_bytes, workspace_bytes))
+    return Stored(solution, timed, layout, weights, workspace)
 
 
 def within_limit(graph: Graph, problem: Problem, first: Stored) -> Stored:
-    """``first`` if it fits into the problem's memory limit, else the best-ranked candidate that does.
+    """``first`` if it fits into the problem's memory limit, else the best-ranked plan found that does.
 
     The rank is that of the solution's evaluator, if it has one, else the objective.
 
     Raises:
-        InfeasibleError: no candidate fits.
+        InfeasibleError: nothing that was found fits.
     """
     limit = problem.memory_limit_bytes
     if limit is None or first.nbytes <= limit:
         return first
-    rank = first.solution.evaluate or (lambda s: s.objective)
-    least = first.nbytes
-    for candidate in sorted(candidates(problem, first.solution), key=rank):
-        made = stored(graph, problem, candidate)
-        if made.nbytes <= limit:
-            note = f"the plan ranked first would need {first.nbytes} bytes, more than the limit of {limit}: this one fits"
-            bound = min(first.solution.bound, candidate.objective)
-            status: Status = "optimal" if bound >= candidate.objective * (1 - 1e-9) else "heuristic"
-            return replace(made, solution=replace(candidate, bound=bound, status=status, causes=(), notes=(*candidate.notes, note)))
-        least = min(least, made.nbytes)
-    raise InfeasibleError(
-        f"no plan of {graph.name!r} found fits into {limit} bytes: the fastest needs {first.nbytes}, the thriftiest {least} bytes;"
-        " raise the memory limit or use a smaller model or precision"
-    )
+    nbytes = alternative_bytes(graph, problem.table)
+    parts = parts_of(problem, (nbytes,))[0]
+    search = _Search(graph, problem, limit, first.solution.evaluate or (lambda s: s.objective), parts)
+    for part in parts:
+        search.priced(part, nbytes[list(part.original)])
+    search.at_hand(first.solution)
+    if search.best is None:
+        raise InfeasibleError(
+            f"no plan of {graph.name!r} found fits into {limit} bytes: the fastest needs {first.nbytes}, the thriftiest"
+            f" {search.thriftiest()} bytes; raise the memory limit or use a smaller model or precision"
+        )
+    search.give_back()
+    made = search.best
+    note = f"the plan ranked first would need {first.nbytes} bytes, more than the limit of {limit}: this one fits"
+    bound = min(first.solution.bound, made.solution.objective)
+    status: Status = "optimal" if bound >= made.solution.objective * (1 - 1e-9) else "heuristic"
+    return replace(made, solution=replace(made.solution, bound=bound, status=status, causes=(), notes=(*made.solution.notes, note)))
 
 
-def candidates(problem: Problem, solution: Solution) -> list[Solution]:
-    """Every placement at hand in its own order and in orders that may keep fewer bytes live; each pair once."""
-    c = Costs(problem.table)
-    fixed = [file_order(c), depth_first(c), smallest_arena(c, problem.table.tensor_bytes.max(axis=1).tolist())]
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], Solution] = {}
-    for s in placements(problem, solution):
-        for order in (s.order, *fixed, affinity(c, [c.queue[a] for a in s.alternative])):
-            key = tuple(order), s.alternative
-            if key not in found and value(problem, figures(c, *key)) < float("inf"):
-                found[key] = replace(s, order=key[0], objective=objective_of(problem, *key))
-    return list(found.values())
+Key = tuple[tuple[int, ...], tuple[int, ...]]
+"""Order and alternatives."""
 
 
-def placements(problem: Problem, solution: Solution) -> Iterator[Solution]:
-    """The solution, what it was chosen from, and what every fast solver says (``frontier-dp``: for all its orders)."""
-    yield solution
-    yield from solution.finalists
-    for part in parts_of(problem)[0]:
-        budget = Budget(UNITS)
-        yield from (part.translated(s) for s in cheap_solutions(part.small, budget))
-        for order, alternative in FrontierDP().candidates(part.small, Costs(part.small.table), budget)[0]:
-            yield part.translated(Solution("frontier-dp", tuple(order), tuple(alternative), float("inf")))
+@dataclass
+class _Search:
+    """Plans tried so far: the best-ranked that fits, and the bytes of the thriftiest."""
+
+    graph: Graph
+    problem: Problem
+    limit: int
+    rank: Evaluate
+    parts: Sequence[Part]
+    best: Stored | None = None
+    best_rank: float = float("inf")
+    least: int = 1 << 62
+    fits: dict[Key, bool] = field(default_factory=dict)
+    weights: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.costs = Costs(self.problem.table)
+        most = self.problem.table.tensor_bytes.max(axis=1).tolist()
+        self.leanest: tuple[int, Solution] = (1 << 62, Solution("", (), (), 0.0))
+        self.orders = [tuple(f) for f in (file_order(self.costs), depth_first(self.costs), smallest_arena(self.costs, most))]
+
+    def take(self, s: Solution) -> bool:
+        """Whether a plan fits; it is kept if it also ranks better than what fitted before."""
+        key = s.order, s.alternative
+        if key in self.fits:
+            return self.fits[key]
+        weights = self.weights.get(s.alternative)
+        if weights is None:
+            weights = self.weights[s.alternative] = weight_bytes(self.graph, self.problem.table, s.alternative)
+        if weights > self.limit:
+            self.leanest = min(self.leanest, (weights, s), key=lambda x: x[0])
+            self.fits[key] = False
+            return False
+        made = stored(self.graph, self.problem, s)
+        self.least = min(self.least, made.nbytes)
+        self.fits[key] = made.nbytes <= self.limit
+        if self.fits[key] and (found := self.rank(s)) < self.best_rank:
+            self.best, self.best_rank = made, found
+        return self.fits[key]
+
+    def thriftiest(self) -> int:
+        """Bytes of the thriftiest plan; those whose weights alone do not fit have not been placed in memory yet."""
+        weights, s = self.leanest
+        return min(self.least, stored(self.graph, self.problem, s).nbytes) if weights < self.least else self.least
+
+    def candidates(self, s: Solution) -> Iterator[Solution]:
+        """A placement in its own order and in orders that may keep fewer bytes alive, those within the problem's limits."""
+        queues = [self.costs.queue[a] for a in s.alternative]
+        for order in dict.fromkeys((s.order, *self.orders, tuple(affinity(self.costs, queues)))):
+            if value(self.problem, figures(self.costs, order, s.alternative)) < float("inf"):
+                yield replace(s, order=order, objective=objective_of(self.problem, order, s.alternative))
+
+    def priced(self, part: Part, nbytes: npt.NDArray[np.float64]) -> None:
+        """Placements by the frontier DP while the price of a byte is raised until plans fit, then bisected."""
+        c = Costs(part.small.table)
+        for add in FrontierDP().weightings(part.small, c):
+            own = add.op
+            cheapest = [min(row, key=lambda a: own[a]) for row in c.alts]
+            first = FIRST * sum(own[a] for a in cheapest) / max(1.0, float(nbytes[cheapest].sum()))
+
+            def fits(price: float, add: Additive = add, own: Sequence[float] = own) -> bool:
+                dear = add.with_ops([o + price * b for o, b in zip(own, nbytes.tolist(), strict=True)])
+                got = frontier_optimum(c, file_order(c), dear, CAP)
+                placed = part.translated(Solution("frontier-dp", self.orders[0], got.alternative, float("inf")))
+                found = [self.take(s) for s in self.candidates(placed)]
+                return any(found)
+
+            prices = [first * RAISE**k for k in range(RAISES)]
+            high = next((p for p in prices if fits(p)), None)
+            if high is None:
+                continue
+            low = high / RAISE
+            for _ in range(HALVINGS):
+                middle = (low * high) ** 0.5
+                low, high = (low, middle) if fits(middle) else (middle, high)
+
+    def at_hand(self, solution: Solution) -> None:
+        """The solution, what it was chosen from, and what every fast solver says (``frontier-dp``: for all its orders)."""
+        found = {(s.order, s.alternative): s for placed in self._placements(solution) for s in self.candidates(placed)}
+        for s in sorted(found.values(), key=self.rank):
+            if self.rank(s) >= self.best_rank or self.take(s):
+                return
+
+    def _placements(self, solution: Solution) -> Iterator[Solution]:
+        yield solution
+        yield from solution.finalists
+        for part in parts_of(self.problem)[0]:
+            budget = Budget(UNITS)
+            yield from (part.translated(s) for s in cheap_solutions(part.small, budget))
+            for order, alternative in FrontierDP().candidates(part.small, Costs(part.small.table), budget)[0]:
+                yield part.translated(Solution("frontier-dp", tuple(order), tuple(alternative), float("inf")))
+
+    def give_back(self) -> None:
+        """Move single ops of the best plan, those first that would gain most, as long as the plan gets better and still fits."""
+        assert self.best is not None
+        c, left, start = self.costs, RETURNS, self.best.solution
+        allowed = next((set(p.original) for p in self.parts if {*start.alternative} <= {*p.original}), set[int]())
+        moves = [(c.time[start.alternative[i]] - c.time[a], i, a) for i, row in enumerate(c.alts) for a in row if a in allowed]
+        for gain, i, a in sorted(moves, key=lambda m: (-m[0], *m[1:])):
+            if gain <= 0 or left <= 0:
+                return
+            s = self.best.solution
+            moved = (*s.alternative[:i], a, *s.alternative[i + 1 :])
+            if value(self.problem, figures(c, s.order, moved)) < s.objective:
+                left -= 1
+                self.take(replace(s, alternative=moved, objective=objective_of(self.problem, s.order, moved)))

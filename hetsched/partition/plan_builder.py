@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hetsched.errors import PlanError
 from hetsched.graph import Graph
+from hetsched.partition.accounting import accounts_of, refused_by, work_by_type
 from hetsched.partition.causes import causes_of
 from hetsched.partition.fences import fences_of
 from hetsched.partition.limits import UNLIMITED
@@ -46,34 +47,49 @@ def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Se
     low, high = table.interval
     prediction = Prediction(
         latency_s=timed.latency_s, latency_interval_s=(timed.latency_s * low, timed.latency_s * high), serial_s=timed.serial_s,
-        energy_j=timed.energy_j, peak_memory_bytes=peak, weight_bytes=made.weights, arena_bytes=made.arena,
+        energy_j=timed.energy_j, peak_memory_bytes=peak, weight_bytes=made.weights, arena_bytes=arena.nbytes,
+        arena_bound_bytes=arena.bound_bytes, pool_bytes=arena.pool_bytes, workspace_bytes=made.workspace,
+        unshared_bytes=arena.unshared_bytes,
         loss=float(table.loss[list(solution.alternative)].sum()) if len(table.loss) else None,
     )  # fmt: skip
     return Plan(
         solver=solution.solver, objective=problem.objective, status=solution.status, bound_s=solution.bound, gap=solution.gap,
         order=tuple(table.op_names[i] for i in solution.order), placements=_placements(graph, problem, solution),
         segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=arena.buffers, arena_bytes=arena.nbytes,
-        prediction=prediction, baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
+        prediction=prediction, accounts=accounts_of(table, timed), baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
     )  # fmt: skip
 
 
 def baselines(problem: Problem) -> tuple[Baseline, ...]:
-    """The single queues, ``vendor``, ``rules`` and ``heft``; the reason stands where one cannot place the model."""
+    """The single queues, ``vendor``, ``rules`` and ``heft``; the reason stands where one cannot place the model.
+
+    They know no limits and no wishes for single ops; a queue that is closed to every op is closed to them too.
+    """
     names = [f"single:{q.name}" for q in problem.table.queues] + ["vendor", "rules", "heft"]
-    return tuple(_baseline(problem, name) for name in names)
+    closed = tuple(f for f in problem.forbidden if f[0] == "*")
+    free = replace(problem, forced={}, forbidden=closed, limits=UNLIMITED)
+    free = free.on(free.table.restrict(free.keep)) if closed else free
+    c = Costs(free.table)
+    return tuple(_baseline(free, c, name) for name in names)
 
 
-def _baseline(problem: Problem, name: str) -> Baseline:
+def _baseline(free: Problem, c: Costs, name: str) -> Baseline:
     from hetsched.errors import HetschedError
     from hetsched.partition.solving import solver_named
+    from hetsched.partition.vendor import preferred
 
-    free = replace(problem, forced={}, forbidden=(), limits=UNLIMITED)
+    table, types = free.table, free.op_types
     try:
         answer = solver_named(name).solve(free, Budget())
     except HetschedError as e:
         return Baseline(solver=name, latency_s=None, energy_j=None, segments=None, reason=str(e))
-    timed = schedule(free.table, answer.order, answer.alternative)
-    return Baseline(solver=name, latency_s=timed.latency_s, energy_j=timed.energy_j, segments=len(timed.segments))
+    timed = schedule(table, answer.order, answer.alternative)
+    fallen = name == "vendor" and bool(types)
+    return Baseline(
+        solver=name, latency_s=timed.latency_s, energy_j=timed.energy_j, segments=len(timed.segments), accounts=accounts_of(table, timed),
+        types=work_by_type(c, table, types, answer.alternative) if types else (),
+        refused=refused_by(c, table, types, answer.order, answer.alternative, preferred(c, table)) if fallen else (),
+    )  # fmt: skip
 
 
 def _segments(problem: Problem, timed: Schedule) -> tuple[PlanSegment, ...]:

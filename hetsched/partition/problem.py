@@ -31,7 +31,7 @@ class Problem:
     ``forced`` maps op names to a queue name (or a processor kind with one queue); ``forbidden`` holds ``(op, queue)``
     pairs, ``"*"`` for every op. ``affinity`` is a table for the ``rules`` solver: op type -> processor kinds or queue
     names, most wanted first (None: the table that ships with hetsched). ``op_types`` are the ONNX types of the ops,
-    needed by ``rules`` only. ``memory_limit_bytes`` holds weights and arena together and is applied by
+    needed by ``rules`` only. ``memory_limit_bytes`` holds weights, arena and workspace together and is applied by
     :func:`hetsched.partition.build_plan`. ``limits`` are the most that a plan may have of other figures than the objective.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from time import perf_counter
@@ -134,11 +134,13 @@ def _status(best: Solution, bound: float, budget: Budget) -> Any:
     return "clock" if budget.clock_stopped else ("feasible" if best.status == "optimal" else best.status)
 
 
-def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.bool_]]:
+def selections(
+    table: CostTable, keep: npt.NDArray[np.bool_], more: Sequence[npt.NDArray[np.float64]] = ()
+) -> Iterator[npt.NDArray[np.bool_]]:
     """The kept alternatives, once per maximal choice of queues that share no cores, without dominated ones.
 
     An alternative is dominated by another of the same op, queue and domain that needs no more time and no more energy and
-    loses no more accuracy.
+    loses no more accuracy, nor has more of any of ``more`` ([m] each).
     """
     from itertools import combinations
 
@@ -148,22 +150,26 @@ def selections(table: CostTable, keep: npt.NDArray[np.bool_]) -> Iterator[npt.ND
     for p, q in clashes:
         allowed = list(dict.fromkeys(s for a in allowed for s in ([a - {p}, a - {q}] if {p, q} <= a else [a])))
     for queues in (a for a in allowed if not any(a < b for b in allowed)):
-        yield _undominated(table, keep & np.isin(table.alt_queue, sorted(queues)))
+        yield _undominated(table, keep & np.isin(table.alt_queue, sorted(queues)), more)
 
 
-def _undominated(table: CostTable, keep: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _undominated(table: CostTable, keep: npt.NDArray[np.bool_], more: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
     keep = keep.copy()
     time, energy = table.time_s.tolist(), table.energy_j.tolist()
-    loss = table.loss.tolist() or [0.0] * len(time)
+    figures = list(zip(energy, *([table.loss.tolist()] if len(table.loss) else []), *(m.tolist() for m in more), strict=True))
     queue, domain = table.alt_queue.tolist(), table.alt_domain.tolist()
     for op in range(len(table.op_names)):
         kept: list[int] = []
         for a in sorted((a for a in table.alternatives(op) if keep[a]), key=lambda a: (time[a], energy[a], a)):
-            if any(queue[k] == queue[a] and domain[k] == domain[a] and energy[k] <= energy[a] and loss[k] <= loss[a] for k in kept):
+            if any(queue[k] == queue[a] and domain[k] == domain[a] and _no_more(figures[k], figures[a]) for k in kept):
                 keep[a] = False
             else:
                 kept.append(a)
     return keep
+
+
+def _no_more(a: Sequence[float], b: Sequence[float]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True))
 
 
 @dataclass(frozen=True)
@@ -195,11 +201,14 @@ class Part:
         return replace(answer, alternative=tuple(self.original[a] for a in answer.alternative))
 
 
-def parts_of(problem: Problem) -> tuple[list[Part], InfeasibleError | None]:
-    """The problem once per choice of queues that share no cores; why, if there is a choice that cannot place every op."""
+def parts_of(problem: Problem, more: Sequence[npt.NDArray[np.float64]] = ()) -> tuple[list[Part], InfeasibleError | None]:
+    """The problem once per choice of queues that share no cores; why, if there is a choice that cannot place every op.
+
+    ``more``: see :func:`selections`.
+    """
     parts: list[Part] = []
     refusal: InfeasibleError | None = None
-    for keep in selections(problem.table, problem.keep):
+    for keep in selections(problem.table, problem.keep, more):
         try:
             small = problem.on(problem.table.restrict(keep))
         except InfeasibleError as e:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
-from hetsched.plans import Deployment, Entry
+from hetsched.plans import Deployment, Entry, Stage
 from hetsched.socs import SoC
 from hetsched.trace import Trace
 
@@ -26,6 +26,8 @@ class PlanItem:
     soc: SoC | None = None
     title: str = ""
     passes: Sequence[PassReport] = ()
+    changes: Mapping[Stage, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """Phase and level -> op -> what would have to change for it to be elsewhere."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ op that writes it to the end of the last one that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hetsched.graph import Graph
 from hetsched.plans import Buffer, Plan
@@ -93,12 +93,28 @@ class _ByOp:
 def live_bytes(plan: Plan, held: Sequence[Interval]) -> tuple[list[float], list[float]]:
     """Bytes of the arena in use over the predicted inference: ``(times_s, bytes)``, steps."""
     change: dict[float, int] = {0.0: 0}
-    for b, (start, end) in zip(plan.buffers, held, strict=True):
-        change[start] = change.get(start, 0) + b.nbytes
-        change[end] = change.get(end, 0) - b.nbytes
+    for start, end, nbytes in _stretches(plan, held):
+        change[start] = change.get(start, 0) + nbytes
+        change[end] = change.get(end, 0) - nbytes
     times, values, level = [], [], 0
     for t in sorted(change):
         level += change[t]
         times.append(t)
         values.append(float(level))
     return times, values
+
+
+def _stretches(plan: Plan, held: Sequence[Interval]) -> Iterator[tuple[float, float, int]]:
+    """When bytes are in use: buffers at one offset that are held at once are the same bytes (a view, or written over in place)."""
+    at: dict[int, list[tuple[float, float, int]]] = {}
+    for b, (start, end) in zip(plan.buffers, held, strict=True):
+        if b.nbytes:
+            at.setdefault(b.offset, []).append((start, end, b.nbytes))
+    for rows in at.values():
+        start, end, nbytes = min(rows)
+        for s, e, n in sorted(rows):
+            if s >= end:
+                yield start, end, nbytes
+                start, end, nbytes = s, e, n
+            end, nbytes = max(end, e), max(nbytes, n)
+        yield start, end, nbytes

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from hetsched.passes import PassReport
 from hetsched.plans import Entry, Plan
-from hetsched.reports import graph_view, memory, provenance, summary, timeline, why
+from hetsched.reports import graph_view, losses, memory, provenance, summary, timeline, why
 from hetsched.reports.checks import check_view
 from hetsched.reports.front import FrontView, front_view
 from hetsched.reports.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
@@ -61,6 +61,7 @@ class PlanView:
     tiles: Sequence[summary.Tile]
     shares: Sequence[summary.Share]
     bars: Sequence[summary.Bar]
+    losses: losses.LossView | None
     front: FrontView | None
     operators: Markup | None
     operators_why_not: str
@@ -146,6 +147,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         tiles=[*summary.tiles(item, entry)],
         shares=summary.shares(plan, item, palette),
         bars=summary.bars(plan, palette),
+        losses=losses.loss_view(plan),
         front=front_view(plan),
         operators=operators,
         operators_why_not=_why_not(item, operators),
@@ -156,7 +158,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
         arena_note=_arena_note(item, arena),
         live=memory_chart(plan, held) if item.graph is not None else None,
         columns=[n for n, _, _ in timed],
-        rows=why.rows(plan, palette, [s for _, _, s in timed]),
+        rows=why.rows(plan, palette, [s for _, _, s in timed], item.changes.get((entry.phase, entry.level), why.NOTHING)),
         facts=provenance.facts(item),
         estimates=provenance.estimates(item.soc),
         passes=[p for p in item.passes if p.changed],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hetsched.plans import Entry, Plan
+from hetsched.plans import Entry, Plan, Prediction
 from hetsched.reports.items import PlanItem, entry_name, model_name, soc_name
 from hetsched.reports.palette import queues_of
 from hetsched.reports.units import interval, quantity, share
@@ -96,6 +96,15 @@ def readable(solver: str) -> str:
     return f"all on {solver.removeprefix('single:')}" if solver.startswith("single:") else _NAMES.get(solver, solver)
 
 
+def _arena(p: Prediction) -> str:
+    """How near the arena is to the least that its order needs, and what sharing bytes saves; nothing where a plan does not say."""
+    if p.arena_bound_bytes <= 0:
+        return ""
+    least = "the least" if p.arena_bytes <= p.arena_bound_bytes else f"at least {quantity(p.arena_bound_bytes, 'B')}"
+    workspace = f", workspace {quantity(p.workspace_bytes, 'B')}" if p.workspace_bytes else ""
+    return f" ({least} for its order, {share(p.saved)} saved by sharing){workspace}"
+
+
 def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
     """The plan's own figures."""
     plan, p = entry.plan, entry.plan.prediction
@@ -110,7 +119,7 @@ def tiles(item: PlanItem, entry: Entry) -> list[Tile]:
         Tile(
             "Memory",
             quantity(p.peak_memory_bytes, "B"),
-            f"weights {quantity(p.weight_bytes, 'B')}, arena {quantity(p.arena_bytes, 'B')}",
+            f"weights {quantity(p.weight_bytes, 'B')}, arena {quantity(p.arena_bytes, 'B')}{_arena(p)}",
             "predicted",
         ),
         Tile(
@@ -138,12 +147,17 @@ def _language_tiles(item: PlanItem, entry: Entry) -> list[Tile]:
         spread = f"80 %: {interval(*p.ttft_interval_s, 's')}"
         return [
             Tile("First token", quantity(p.ttft_s, "s"), f"prompt of {asked.prompt} tokens, {spread}", "predicted"),
-            Tile("Prefill", quantity(p.prefill_rate, "tok/s"), "tokens of the prompt", "predicted"),
+            Tile("Prefill", quantity(p.prefill_rate, "tok/s"), f"80 %: {interval(*p.prefill_rate_interval, 'tok/s')}", "predicted"),
         ]
     growth = f"{quantity(p.kv_bytes_per_token, 'B')} a token{f', {asked.kv}' if asked.kv else ''}"
     context = f"context of {asked.prompt} to {asked.prompt + asked.generate} tokens"
     return [
-        Tile("Decode", quantity(p.decode_rate, "tok/s"), f"averaged over a {context}", "predicted"),
+        Tile(
+            "Decode",
+            quantity(p.decode_rate, "tok/s"),
+            f"averaged over a {context}, 80 %: {interval(*p.decode_rate_interval, 'tok/s')}",
+            "predicted",
+        ),
         Tile("Energy per token", quantity(p.energy_per_token_j, "J"), "of the decode steps", "predicted"),
         Tile("KV cache", quantity(p.kv_cache_bytes, "B"), growth, "predicted"),
     ]

@@ -10,6 +10,8 @@ from markupsafe import Markup, escape
 from hetsched.plans import Placement, Plan
 from hetsched.reports.units import quantity, share
 
+NOTHING: Mapping[str, Sequence[str]] = {}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -50,26 +52,37 @@ class Row:
     cause: str
     alternatives: Sequence[Other]
     refusals: Sequence[str]
+    changes: Sequence[str]
     search: str
 
 
-def rows(plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]]) -> list[Row]:
-    """Rows in the order of the plan's placements; ``columns`` are seconds by op name, one mapping per trace."""
+def rows(
+    plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]], changes: Mapping[str, Sequence[str]] = NOTHING
+) -> list[Row]:
+    """Rows in the order of the plan's placements.
+
+    Args:
+        plan: the plan.
+        colours: of its queues.
+        columns: seconds by op name, one mapping per trace.
+        changes: op -> what would have to change for it to be elsewhere.
+    """
     total = sum(p.seconds for p in plan.placements) or 1.0
     segment = {op: s.index for s in plan.segments for op in s.ops}
-    return [_row(i, p, segment.get(p.op, -1), total, plan, colours, columns) for i, p in enumerate(plan.placements)]
+    return [_row(i, p, segment.get(p.op, -1), total, plan, colours, columns, changes.get(p.op, ())) for i, p in enumerate(plan.placements)]
 
 
 def _row(
-    i: int, p: Placement, segment: int, total: float, plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]]
-) -> Row:
+    i: int, p: Placement, segment: int, total: float, plan: Plan, colours: Mapping[str, str], columns: Sequence[Mapping[str, float]],
+    changes: Sequence[str],
+) -> Row:  # fmt: skip
     others = tuple(o for o in p.origin if o != p.op)
     extra = [Cell(quantity(c.get(p.op), "s"), c.get(p.op, -1.0)) for c in columns]
     search = " ".join((p.op, p.type, p.queue, p.precision, p.delegate, p.cause, *p.origin)).lower()
     return Row(
         i, breakable(p.op), p.type, breakable(", ".join(others)), p.queue, colours[p.queue], p.precision, p.delegate, segment,
         Cell(quantity(p.seconds, "s"), p.seconds), share(p.seconds / total), Cell(quantity(p.energy_j, "J"), p.energy_j),
-        extra, p.cause, [_other(p, k, plan) for k in range(len(p.alternatives))], p.refusals, search,
+        extra, p.cause, [_other(p, k, plan) for k in range(len(p.alternatives))], p.refusals, changes, search,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_the_plan_says_what_the_segment_rule_says(made):
     assert [(s.start_s, s.end_s) for s in plan.segments] == list(zip(timed.start_s, timed.end_s, strict=True))
     assert plan.order == tuple(graph.ops[i].name for i in solution.order)
     assert [p.op for p in plan.placements] == [op.name for op in graph.ops]
-    assert plan.prediction.peak_memory_bytes == plan.arena_bytes + plan.prediction.weight_bytes
+    assert plan.prediction.peak_memory_bytes == plan.arena_bytes + plan.prediction.weight_bytes + plan.prediction.workspace_bytes
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
@@ -60,7 +60,7 @@ def test_baselines_have_figures_or_a_reason(random_table, graph_of):
 
 def test_explain_speaks_of_the_users_nodes(made):
     _, problem, _, plan = made
-    by_name, by_origin = explain(plan, "op4"), explain(plan, "n4/Conv", problem.table)
+    by_name, by_origin = (explain(plan, name, problem.table) for name in ("op4", "n4/Conv"))
     assert by_name == by_origin
     assert by_name.lines()[0].startswith(f"op4 (Conv, made from n4/Conv) runs on {plan.placements[4].queue}")
     assert sum("(chosen)" in row[0] for row in by_name.rows()) == 1

@@ -18,14 +18,14 @@ from hetsched.runtime import compile as compile_plan
 PlanByHand = Callable[..., Plan]
 
 
-def branches() -> Graph:
-    """x -> a -> a2, x -> b, (a2, b) -> y: ``a`` is over once ``a2`` is written, whatever ``b`` does."""
+def branches(kind: str = "Transpose") -> Graph:
+    """x -> a -> a2, x -> b, (a2, b) -> y: ``a`` is over once ``a2`` is written, whatever ``b`` does; ``kind``: of all but the last."""
     names = ("x", "a", "a2", "b", "y")
     roles = {"x": Role.INPUT, "y": Role.OUTPUT}
     tensors = {n: Tensor(n, (16,), DType.F32, roles.get(n, Role.ACTIVATION)) for n in names}
     ops = (
-        Op("opa", "Relu", ("x",), ("a",)), Op("opa2", "Relu", ("a",), ("a2",)), Op("opb", "Relu", ("x",), ("b",)),
-        Op("opy", "Add", ("a2", "b"), ("y",)),
+        Op("opa", kind, ("x",), ("a",)), Op("opa2", kind, ("a",), ("a2",)), Op("opb", kind, ("x",), ("b",)),
+        Op("opy", "Add" if kind == "Relu" else "Concat", ("a2", "b"), ("y",)),
     )  # fmt: skip
     return Graph("branches", tensors, ops, ("x",), ("y",))
 
@@ -50,6 +50,34 @@ def test_bytes_shared_by_tensors_that_are_needed_at_once(plan_by_hand: PlanByHan
 def test_bytes_shared_one_after_the_other(plan_by_hand: PlanByHand, tensor: str, onto: str) -> None:
     graph = branches()
     check_memory(moved(plan_by_hand(graph), tensor, onto), graph)
+
+
+@pytest.mark.parametrize(("tensor", "onto"), [("a2", "a"), ("y", "b"), ("y", "a2"), ("b", "x")], ids=lambda v: str(v))
+def test_an_elementwise_op_writes_over_what_it_alone_still_reads(plan_by_hand: PlanByHand, tensor: str, onto: str) -> None:
+    graph = branches("Relu")
+    plan = moved(plan_by_hand(graph), tensor, onto)
+    check_memory(plan, graph)
+    shifted = [b.model_copy(update={"offset": b.offset + 32}) if b.tensor == tensor else b for b in plan.buffers]
+    with pytest.raises(PlanError, match="over each other"):
+        check_memory(plan.model_copy(update={"buffers": tuple(shifted)}), graph)
+
+
+def test_an_elementwise_op_may_not_write_over_what_others_read_later(plan_by_hand: PlanByHand) -> None:
+    graph = branches("Relu")
+    with pytest.raises(PlanError, match=r"'a'.*'x'|'x'.*'a'"):
+        check_memory(moved(plan_by_hand(graph), "a", "x"), graph)
+    two_queues = plan_by_hand(graph, queue_of=lambda i: "cpu:1" if i == 2 else "cpu:0")
+    with pytest.raises(PlanError, match=r"'b'.*'x'|'x'.*'b'"):  # opa may still be reading x
+        check_memory(moved(two_queues, "b", "x"), graph)
+
+
+def test_a_view_lies_where_what_it_shows_lies_and_nothing_is_written_over_it(plan_by_hand: PlanByHand) -> None:
+    graph = branches("Reshape")
+    plan = moved(moved(plan_by_hand(graph), "a", "x"), "b", "x")
+    check_memory(plan, graph)
+    elsewhere = branches("Relu")  # the same places, but these ops write
+    with pytest.raises(PlanError, match="over each other"):
+        check_memory(plan, elsewhere)
 
 
 def test_list_order_does_not_count_between_queues(plan_by_hand: PlanByHand) -> None:

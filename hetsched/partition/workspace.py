@@ -1,0 +1,79 @@
+"""Workspace of the CPU kernels: what an op needs beside its tensors while it runs, and what a queue therefore keeps.
+
+Operators of a queue run one after another and share one pool, as large as the largest of them. The figures follow the kernels
+(``docs/kernels.md``): a padded copy of a convolution's input (one group at a time), rows of a product packed as 8-bit integers,
+a panel of a right operand in float32, and a float32 copy of what is stored as integers where the kernel computes on reals. What is
+smaller than :data:`SMALL` in all (tiles, tables) is left out. Accelerators keep their workspace to themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hetsched.costs import CostTable
+from hetsched.graph import Graph, Op
+from hetsched.tensors import Tensor
+
+SMALL = 1 << 16
+"""Bytes that every queue's pool has anyway."""
+PANEL = 4 * 48
+"""Bytes of a panel for each of its rows: the widest register tile."""
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
+_PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
+#: Operators that move or convert stored integers without computing on them.
+_STORED = frozenset({
+    "Concat", "DepthToSpace", "DequantizeLinear", "Expand", "Flatten", "Gather", "GatherBlockQuantized", "GatherElements", "Identity",
+    "Pad", "QuantizeLinear", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+})  # fmt: skip
+
+
+def workspace_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> int:
+    """Bytes of the pools of all queues whose ops this project's kernels run."""
+    pools: dict[int, int] = {}
+    for op, a in zip(graph.ops, alternative, strict=True):
+        queue = int(table.alt_queue[a])
+        if table.queues[queue].kind == "cpu" and table.delegate(a) == "numba":
+            pools[queue] = max(pools.get(queue, SMALL), workspace_of(graph, op, table.alt_precision[a]))
+    return sum(pools.values())
+
+
+def workspace_of(graph: Graph, op: Op, precision: str) -> int:
+    """Bytes that a CPU kernel needs beside the op's tensors, to about :data:`SMALL`."""
+    if op.domain or not op.outputs or not op.outputs[0]:
+        return 0
+    x, out = graph.tensors.get(op.inputs[0]) if op.inputs else None, graph.tensors[op.outputs[0]]
+    integer = precision == "w8a8" and op.type in (_CONVOLUTIONS | _PRODUCTS)
+    reals = 0 if integer or op.type in _STORED else 4 * sum(t.elements for t in _quantized(graph, op))
+    w = graph.tensors.get(op.inputs[1]) if len(op.inputs) > 1 else None
+    if x is None or w is None:
+        return reals
+    if op.type in _CONVOLUTIONS and len(w.shape) > 2:
+        return reals + _convolution(op, x, w, out, integer)
+    return reals + (_product(op, x, w, integer) if op.type in _PRODUCTS else 0)
+
+
+def _quantized(graph: Graph, op: Op) -> list[Tensor]:
+    """Computed tensors of an op that are stored as integers that stand for reals."""
+    names = dict.fromkeys((*graph.activations(op), *(o for o in op.outputs if o)))
+    return [graph.tensors[n] for n in names if graph.tensors[n].quantization is not None]
+
+
+def _convolution(op: Op, x: Tensor, w: Tensor, out: Tensor, integer: bool) -> int:
+    """One group's input with its padding, as the output's extent, strides and dilations ask for it."""
+    rank, channels = len(w.shape) - 2, w.shape[1]
+    steps = zip(out.shape[2:], w.shape[2:], op.attr_ints("strides", (1,) * rank), op.attr_ints("dilations", (1,) * rank), strict=True)
+    plane = math.prod(-(-((o - 1) * s + (k - 1) * d + 1) // s) * s for o, k, s, d in steps)
+    if not integer:
+        return 4 * channels * plane + PANEL * channels * math.prod(w.shape[2:])
+    return 4 * -(-channels // 4) * plane + (x.elements if x.quantization is None else 0)
+
+
+def _product(op: Op, x: Tensor, w: Tensor, integer: bool) -> int:
+    """A panel of an operand that is computed; as integers, also rows packed to whole groups of four, their terms, and floats quantized."""
+    transposed = op.type in ("FusedGemm", "Gemm") and op.attr_int("transB", 0)
+    k = w.shape[-1] if transposed or len(w.shape) == 1 else w.shape[-2]
+    if not integer:
+        return 0 if w.is_constant else PANEL * k
+    rows = x.elements // max(1, k) if w.is_constant or len(x.shape) == 1 else x.shape[-2]
+    return rows * (-(-k // 4) * 4 + 20) + (x.elements + 8 * rows if x.quantization is None else 0)
