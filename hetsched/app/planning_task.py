@@ -93,8 +93,10 @@ class Task:
 
         return Problem(
             table=costed.table, objective=self.objective,  # type: ignore[arg-type]
-            memory_limit_bytes=self.memory_limit_bytes, forced=op_names(costed.graph, self.forced),
-            forbidden=(*pairs_of(op_names(costed.graph, self.forbidden)), *(("*", q) for q in self.off)), limits=self.limits or UNLIMITED,
+            memory_limit_bytes=self.memory_limit_bytes,
+            processor_limits={p.name: int(p.address_bytes.value) for p in self.chip.processors if p.address_bytes is not None},
+            forced=op_names(costed.graph, self.forced), limits=self.limits or UNLIMITED,
+            forbidden=(*pairs_of(op_names(costed.graph, self.forbidden)), *(("*", q) for q in self.off)),
             op_types=tuple(op.type for op in costed.graph.ops),
         )  # fmt: skip
 

@@ -77,6 +77,14 @@ def weight_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> 
     return sum(held_weights(graph, table, alternative).values())
 
 
+def held_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) -> dict[str, int]:
+    """Processor -> bytes of the constants that it holds."""
+    out: dict[str, int] = {}
+    for (_, processor, _), n in held_weights(graph, table, alternative).items():
+        out[processor] = out.get(processor, 0) + n
+    return out
+
+
 def held_weights(graph: Graph, table: CostTable, alternative: Sequence[int]) -> dict[tuple[str, str, float], int]:
     """Bytes of every constant by its name, the processor that holds it, and the width of an element there (0: as stored)."""
     held: dict[tuple[str, str, float], int] = {}

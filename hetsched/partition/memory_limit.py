@@ -1,4 +1,4 @@
-"""The best plan that fits into a memory limit.
+"""The best plan that fits into a memory limit, and into what each processor can address.
 
 Bytes get a price, so that what is left is additive again: the frontier DP pays for the weights that an alternative holds and for
 what it writes. The price is raised until plans fit and bisected afterwards. Beside these stand the placements at hand, each in several
@@ -7,23 +7,24 @@ orders; the best that fits is then given back what it has room for, one op at a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.costs import CostTable
 from hetsched.errors import InfeasibleError
 from hetsched.graph import Graph
 from hetsched.partition.frontier import Additive, frontier_optimum
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.ilp import cheap_solutions
-from hetsched.partition.memory import Layout, alternative_bytes, place_buffers, weight_bytes
+from hetsched.partition.memory import Layout, alternative_bytes, held_bytes, place_buffers
 from hetsched.partition.orders import affinity, depth_first, file_order, smallest_arena
 from hetsched.partition.problem import Budget, Evaluate, Problem, Solution, objective_of
 from hetsched.partition.solving import Part, parts_of
 from hetsched.partition.timing import Costs, figures, value
-from hetsched.partition.workspace import workspace_bytes
+from hetsched.partition.workspace import alternative_workspace, workspace_bytes
 from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
 
@@ -44,8 +45,14 @@ class Stored:
     solution: Solution
     timed: Schedule
     layout: Layout
-    weights: int
+    held: Mapping[str, int]
+    """Processor -> bytes of the weights that it holds."""
     workspace: int
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all weights."""
+        return sum(self.held.values())
 
     @property
     def nbytes(self) -> int:
@@ -53,43 +60,91 @@ class Stored:
         return self.layout.nbytes + self.weights + self.workspace
 
 
+@dataclass(frozen=True)
+class Room:
+    """The bytes that there are for everything together (None: enough), and those that a processor addresses: weights and arena."""
+
+    total: int | None
+    addressed: Mapping[str, int]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Room:
+        """The room of a problem."""
+        return cls(problem.memory_limit_bytes, problem.processor_limits)
+
+    def holds(self, held: Mapping[str, int], arena: int = 0, workspace: int = 0) -> bool:
+        """Whether weights by processor, the arena and the workspace fit."""
+        if self.total is not None and sum(held.values()) + arena + workspace > self.total:
+            return False
+        return all(held[p] + arena <= self.addressed[p] for p in held if p in self.addressed)
+
+    def fits(self, made: Stored) -> bool:
+        """Whether a plan fits."""
+        return self.holds(made.held, made.layout.nbytes, made.workspace)
+
+    def priced(self, made: Stored, table: CostTable) -> npt.NDArray[np.bool_]:
+        """[m] the alternatives whose bytes are too many where they are."""
+        if self.total is not None and made.nbytes > self.total:
+            return np.ones(len(table.alt_queue), np.bool_)
+        over = {p for p, n in made.held.items() if n + made.layout.nbytes > self.addressed.get(p, 1 << 62)}
+        return np.array([q.processor in over for q in table.queues], np.bool_)[table.alt_queue]
+
+
 def stored(graph: Graph, problem: Problem, solution: Solution) -> Stored:
     """Time a solution and place its buffers."""
     table = problem.table
     timed = schedule(table, solution.order, solution.alternative)
     layout = place_buffers(graph, table, timed.segments, solution.alternative)
-    weights, workspace = (f(graph, table, solution.alternative) for f in (weight_bytes, workspace_bytes))
-    return Stored(solution, timed, layout, weights, workspace)
+    return Stored(
+        solution, timed, layout, held_bytes(graph, table, solution.alternative), workspace_bytes(graph, table, solution.alternative)
+    )
 
 
 def within_limit(graph: Graph, problem: Problem, first: Stored) -> Stored:
-    """``first`` if it fits into the problem's memory limit, else the best-ranked plan found that does.
+    """``first`` if it fits into the problem's memory limits, else the best-ranked plan found that does.
 
     The rank is that of the solution's evaluator, if it has one, else the objective.
 
     Raises:
         InfeasibleError: nothing that was found fits.
     """
-    limit = problem.memory_limit_bytes
-    if limit is None or first.nbytes <= limit:
+    room = Room.of(problem)
+    if room.fits(first):
         return first
-    nbytes = alternative_bytes(graph, problem.table)
+    costly = room.priced(first, problem.table)
+    nbytes = np.where(costly, alternative_bytes(graph, problem.table), 0.0)
+    pooled = np.where(costly, nbytes + alternative_workspace(graph, problem.table), 0.0)
     parts = parts_of(problem, (nbytes,))[0]
-    search = _Search(graph, problem, limit, first.solution.evaluate or (lambda s: s.objective), parts)
+    search = _Search(graph, problem, room, first.solution.evaluate or (lambda s: s.objective), parts)
     for part in parts:
-        search.priced(part, nbytes[list(part.original)])
+        for priced in (nbytes, pooled) if (pooled > nbytes).any() else (nbytes,):
+            search.priced(part, priced[list(part.original)])
     search.at_hand(first.solution)
     if search.best is None:
-        raise InfeasibleError(
-            f"no plan of {graph.name!r} found fits into {limit} bytes: the fastest needs {first.nbytes}, the thriftiest"
-            f" {search.thriftiest()} bytes; raise the memory limit or use a smaller model or precision"
-        )
+        raise InfeasibleError(_too_much(graph, room, first, search))
     search.give_back()
     made = search.best
-    note = f"the plan ranked first would need {first.nbytes} bytes, more than the limit of {limit}: this one fits"
+    note = f"the plan ranked first would need {_need(room, first)}: this one fits"
     bound = min(first.solution.bound, made.solution.objective)
     status: Status = "optimal" if bound >= made.solution.objective * (1 - 1e-9) else "heuristic"
     return replace(made, solution=replace(made.solution, bound=bound, status=status, causes=(), notes=(*made.solution.notes, note)))
+
+
+def _need(room: Room, made: Stored) -> str:
+    """What a plan needs beyond the limit that it breaks."""
+    if room.total is not None and made.nbytes > room.total:
+        return f"{made.nbytes} bytes, more than the limit of {room.total}"
+    over = [(p, n + made.layout.nbytes) for p, n in sorted(made.held.items()) if n + made.layout.nbytes > room.addressed.get(p, 1 << 62)]
+    return " and ".join(f"{n} bytes on {p}, which addresses {room.addressed[p]}" for p, n in over)
+
+
+def _too_much(graph: Graph, room: Room, first: Stored, search: _Search) -> str:
+    if room.total is None:
+        return f"no plan of {graph.name!r} was found that fits: the fastest needs {_need(room, first)}; use a smaller model or precision"
+    return (
+        f"no plan of {graph.name!r} found fits into {room.total} bytes: the fastest needs {first.nbytes}, the thriftiest"
+        f" {search.thriftiest()} bytes; raise the memory limit or use a smaller model or precision"
+    )
 
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]
@@ -102,14 +157,14 @@ class _Search:
 
     graph: Graph
     problem: Problem
-    limit: int
+    room: Room
     rank: Evaluate
     parts: Sequence[Part]
     best: Stored | None = None
     best_rank: float = float("inf")
     least: int = 1 << 62
     fits: dict[Key, bool] = field(default_factory=dict)
-    weights: dict[tuple[int, ...], int] = field(default_factory=dict)
+    held: dict[tuple[int, ...], dict[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.problem.table)
@@ -122,16 +177,16 @@ class _Search:
         key = s.order, s.alternative
         if key in self.fits:
             return self.fits[key]
-        weights = self.weights.get(s.alternative)
-        if weights is None:
-            weights = self.weights[s.alternative] = weight_bytes(self.graph, self.problem.table, s.alternative)
-        if weights > self.limit:
-            self.leanest = min(self.leanest, (weights, s), key=lambda x: x[0])
+        held = self.held.get(s.alternative)
+        if held is None:
+            held = self.held[s.alternative] = held_bytes(self.graph, self.problem.table, s.alternative)
+        if not self.room.holds(held):
+            self.leanest = min(self.leanest, (sum(held.values()), s), key=lambda x: x[0])
             self.fits[key] = False
             return False
         made = stored(self.graph, self.problem, s)
         self.least = min(self.least, made.nbytes)
-        self.fits[key] = made.nbytes <= self.limit
+        self.fits[key] = self.room.fits(made)
         if self.fits[key] and (found := self.rank(s)) < self.best_rank:
             self.best, self.best_rank = made, found
         return self.fits[key]

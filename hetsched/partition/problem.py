@@ -31,13 +31,15 @@ class Problem:
     ``forced`` maps op names to a queue name (or a processor kind with one queue); ``forbidden`` holds ``(op, queue)``
     pairs, ``"*"`` for every op. ``affinity`` is a table for the ``rules`` solver: op type -> processor kinds or queue
     names, most wanted first (None: the table that ships with hetsched). ``op_types`` are the ONNX types of the ops,
-    needed by ``rules`` only. ``memory_limit_bytes`` holds weights, arena and workspace together and is applied by
+    needed by ``rules`` only. ``processor_limits`` are the bytes that a processor can address: its weights and the arena; they and
+    ``memory_limit_bytes``, which holds weights, arena and workspace together and is applied by
     :func:`hetsched.partition.build_plan`. ``limits`` are the most that a plan may have of other figures than the objective.
     """
 
     table: CostTable
     objective: Objective = "latency"
     memory_limit_bytes: int | None = None
+    processor_limits: Mapping[str, int] = field(default_factory=dict)
     forced: Mapping[str, str] = field(default_factory=dict)
     forbidden: tuple[tuple[str, str], ...] = ()
     limits: Limits = UNLIMITED

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hetsched.costs import CostTable
+import numpy as np
+
+from hetsched.costs import CostTable, FloatArray
 from hetsched.graph import Graph, Op
 from hetsched.tensors import Tensor
 
@@ -36,6 +38,16 @@ def workspace_bytes(graph: Graph, table: CostTable, alternative: Sequence[int]) 
         if table.queues[queue].kind == "cpu" and table.delegate(a) == "numba":
             pools[queue] = max(pools.get(queue, SMALL), workspace_of(graph, op, table.alt_precision[a]))
     return sum(pools.values())
+
+
+def alternative_workspace(graph: Graph, table: CostTable) -> FloatArray:
+    """[m] bytes of the pool that an alternative needs; the pool is shared, so these do not add up."""
+    out = np.zeros(len(table.alt_queue))
+    for i, op in enumerate(graph.ops):
+        for a in table.alternatives(i):
+            if table.queues[int(table.alt_queue[a])].kind == "cpu" and table.delegate(a) == "numba":
+                out[a] = max(SMALL, workspace_of(graph, op, table.alt_precision[a]))
+    return out
 
 
 def workspace_of(graph: Graph, op: Op, precision: str) -> int:

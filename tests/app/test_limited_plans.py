@@ -10,6 +10,7 @@ import pytest
 import hetsched
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition.limits import Limits
+from hetsched.partition.memory import held_bytes
 from hetsched.plans import Deployment
 
 PHONE = "dimensity-9300"
@@ -85,3 +86,26 @@ def test_an_accuracy_budget_without_sensitivities_is_refused(two_branch: Path, t
         planned(two_branch, precision="mixed", sensitivities=tmp_path / "absent.json")
     with pytest.raises(OptionError, match="front of 1 points"):
         planned(two_branch, pareto=1)
+
+
+def test_a_processor_holds_no_more_than_it_addresses(two_branch: Path) -> None:
+    """An NPU that addresses less than the whole model: some weights go elsewhere, or the plan says why nothing fits."""
+    chip = hetsched.soc("snapdragon-8-gen-3")
+    npu = next(p for p in chip.processors if p.kind == "npu")
+    assert npu.address_bytes is not None
+
+    def on(limit: float) -> hetsched.Planned:
+        few = npu.model_copy(update={"address_bytes": npu.address_bytes.model_copy(update={"value": limit})})
+        smaller = chip.model_copy(update={"processors": tuple(few if p is npu else p for p in chip.processors)})
+        return hetsched.plan(two_branch, smaller, dims=DIMS, time_limit_s=0.5)
+
+    free = on(1e9)
+    held = held_bytes(free.graph, free.table, free.placement[1])
+    assert held["npu"] > 0
+    tight = on((held["npu"] + free.plan.arena_bytes) * 0.8)
+    now = held_bytes(tight.graph, tight.table, tight.placement[1])
+    assert "npu" not in now or now["npu"] + tight.plan.arena_bytes <= (held["npu"] + free.plan.arena_bytes) * 0.8
+    assert tight.plan.prediction.latency_s > free.plan.prediction.latency_s
+    assert any("on npu, which addresses" in n for n in tight.plan.notes)
+    none = on(1)
+    assert all(p.queue != "npu" for p in none.plan.placements)

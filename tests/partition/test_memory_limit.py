@@ -11,12 +11,11 @@ import numpy as np
 from hetsched.costs import CostTable
 from hetsched.errors import InfeasibleError
 from hetsched.graph import DType, Graph, Role, Tensor, WeightRef
-from hetsched.partition import Problem, build_plan, solve
-from hetsched.partition.memory import alternative_bytes, place_buffers, weight_bytes
+from hetsched.partition import Problem, Solution, build_plan, solve
+from hetsched.partition.memory import alternative_bytes, weight_bytes
 from hetsched.partition.memory_limit import stored
 from hetsched.partition.solving import parts_of
 from hetsched.partition.timing import Costs
-from hetsched.segments import schedule
 
 
 def weighted(graph: Graph, seed: int) -> Graph:
@@ -35,10 +34,9 @@ def every_stored(graph: Graph, table: CostTable, orders: Sequence[Sequence[int]]
     """(bytes, latency) of all placements in all orders."""
     found = []
     for placement in product(*Costs(table).alts):
-        weights = weight_bytes(graph, table, placement)
         for order in orders:
-            timed = schedule(table, order, placement)
-            found.append((weights + place_buffers(graph, table, timed.segments, placement).nbytes, timed.latency_s))
+            made = stored(graph, Problem.of(graph, table), Solution("all", tuple(order), placement, 0.0))
+            found.append((made.nbytes, made.timed.latency_s))
     return found
 
 
