@@ -26,6 +26,26 @@ _ALIGNMENT = 64
 _MEASURES = ("seconds", "energy_j", "nbytes", "offset", "interval")
 
 
+def check_entries(entries: Sequence[tuple[str, int, Mapping[str, Sequence[int]]]]) -> None:
+    """Check phases, levels and cuts of a plan file's entries.
+
+    Args:
+        entries: (phase, level, op -> output channels at which it is cut) of each.
+
+    Raises:
+        PlanError: a stage stands twice or out of order, or cuts are not ascending.
+    """
+    stages = [(level, phase) for phase, level, _ in entries]
+    if len(set(stages)) != len(stages):
+        raise PlanError("two of its entries have the same phase and level")
+    if [level for level, _ in stages] != sorted(level for level, _ in stages) or stages[0][0] != 0:
+        raise PlanError("its entries must go from level 0 up")
+    for _, _, splits in entries:
+        for name, cuts in splits.items():
+            if not cuts or list(cuts) != sorted({c for c in cuts if c > 0}):
+                raise PlanError(f"the cuts of op {name!r} must ascend from 1")
+
+
 def check_plan(plan: Plan) -> None:
     """What can be seen without the model: names, segments, fences and buffers fit each other.
 

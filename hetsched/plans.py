@@ -309,7 +309,7 @@ class Deployment(_Strict):
 
         from hetsched import wrong_fields
         from hetsched.errors import PlanError
-        from hetsched.plan_rules import check_plan
+        from hetsched.plan_rules import check_entries, check_plan
 
         if not path.is_file():
             raise PlanError(f"there is no plan file {path}")
@@ -317,6 +317,7 @@ class Deployment(_Strict):
             raise PlanError(f"the plan file {path} is larger than 256 MiB: it is not a plan")
         try:
             found = cls.model_validate_json(path.read_bytes())
+            check_entries([(e.phase, e.level, e.splits) for e in found.entries])
             for entry in found.entries:
                 check_plan(entry.plan)
         except ValidationError as e:

@@ -60,7 +60,7 @@ def build_table(
 
     Raises:
         OptionError: an unknown precision.
-        UnknownRuntimeError: a runtime that the SoC does not have.
+        UnknownRuntimeError: a runtime that the SoC does not have, or one that runs decoders only there.
         UnsupportedModelError: no processor of the SoC has the precision, the model brings integers of its own, or ``supported``
             leaves an op nowhere to run; the message names the node and what is missing.
 
@@ -69,8 +69,7 @@ def build_table(
         >>> table = build_table(graph, load_soc("snapdragon-8-gen-3"))  # doctest: +SKIP
     """
     check_precision(precision)
-    if runtime not in runtimes_of(soc):
-        raise UnknownRuntimeError(f"{soc.id} does not know the runtime {runtime!r}: use one of {', '.join(runtimes_of(soc))}")
+    _check_runtime(graph, soc, runtime)
     places = _places(soc, runtime)
     features = features_of(graph)
     quantized, work = features.choosing.quantized, features.work
@@ -86,14 +85,7 @@ def build_table(
         found = features.choosing.choose_here(graph, places.queues, deciding, precision, supported, others or {})
     else:
         found = features.choosing.choose(graph, places.queues, deciding, precision)
-    if precision in WIDE and all(x.precision not in WIDE for x in found.options):
-        raise UnsupportedModelError(
-            f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU"
-        )
-    if precision == "fp8" and all(x.precision != "f8" for x in found.options):
-        raise UnsupportedModelError(
-            f"nothing of {graph.name!r} runs as fp8 on {soc.id}: no accelerator of it has an FP8 rate; set one, as in --set npu.fp8_tops=50"
-        )
+    _check_offered(graph, soc, precision, found)
     domains = _domains(places, found)
     moves = transfers(features.activations, soc, places.queues, places.rates, domains, places.host, float_to_i8=not quantized)
     launch_s, sync_s = _launches(soc, places, runtime, held), _syncs(soc, places.queues)
@@ -121,6 +113,35 @@ def build_table(
     plain = [replace(r, extra=r.extra.without) for r in places.rates]
     without = replace(table, **price(graph, features, places.queues, plain, found, foreign, domains, soc, runtime))
     return energy.in_proportion(priced, table, without, places.rates, soc)
+
+
+def _check_offered(graph: Graph, soc: SoC, precision: str, found: Alternatives) -> None:
+    """Whether some processor runs what an exotic precision asks for.
+
+    Raises:
+        UnsupportedModelError: none does.
+    """
+    if precision in WIDE and all(x.precision not in WIDE for x in found.options):
+        raise UnsupportedModelError(
+            f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU"
+        )
+    if precision == "fp8" and all(x.precision != "f8" for x in found.options):
+        raise UnsupportedModelError(
+            f"nothing of {graph.name!r} runs as fp8 on {soc.id}: no accelerator of it has an FP8 rate; set one, as in --set npu.fp8_tops=50"
+        )
+
+
+def _check_runtime(graph: Graph, soc: SoC, runtime: str) -> None:
+    """Whether ``runtime`` runs such a model on the SoC; an engine of language models runs decoders only.
+
+    Raises:
+        UnknownRuntimeError: it does not; the message names those that do.
+    """
+    known, engines = runtimes_of(soc, decoder=False), () if soc.is_host else runtimes_of(soc)
+    if runtime in known or (runtime in engines and language_rates.decoder_of(graph) is not None):
+        return
+    why = " except for language models with a cache" if runtime in engines else ""
+    raise UnknownRuntimeError(f"{soc.id} does not know the runtime {runtime!r}{why}: use one of {', '.join(known)}")
 
 
 def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> CostTable:
@@ -192,7 +213,8 @@ def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:
         link = soc.link(queue.kind, "cpu")
         if fixed and link is not None and processor.kind != "cpu" and processor.launch_s.was is None:
             signal = link.sync_s.value if link.sync_s.was is None else link.sync_s.was
-            out.append(max(1e-5, fixed.get(held, fixed["w8a8"]) * _fixed_scale(soc, places.rates[q]) - signal))
+            own = held if {"f16", "bf16", "f32"} & places.rates[q].peak_ops_s.keys() else "w8a8"  # integers only, whatever was asked for
+            out.append(max(1e-5, fixed.get(own, fixed["w8a8"]) * _fixed_scale(soc, places.rates[q]) - signal))
         else:
             out.append(processor.launch_s.value)
     return np.array(out)

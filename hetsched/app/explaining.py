@@ -11,6 +11,7 @@ from hetsched.app.language import PlannedLanguage
 from hetsched.app.levels import off_at
 from hetsched.app.planned import Planned, priced
 from hetsched.app.sessions import open_session
+from hetsched.app.static_ranges import STATIC, is_float_model
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry
@@ -70,14 +71,22 @@ def _phase(target: str | Path | Planned, phase: str | None, level: int) -> Plann
     return planned
 
 
-def _wider(planned: Planned) -> CostTable | None:
-    """The plan's costs with float and 8-bit integers to choose from for every op, where the plan has only one of them."""
+def _wider(planned: Planned) -> tuple[CostTable, CostTable] | None:
+    """The plan's costs with float and 8-bit integers to choose from for every op, and in the one of them that the plan does not have.
+
+    None where the plan is in neither.
+    """
     deployment, entry = planned.deployment, planned.deployment.entries[planned.entry]
-    if (entry.precision or deployment.precision) not in ("auto", "float", "w8a8"):
+    precision = entry.precision or deployment.precision
+    if precision not in ("auto", "float", STATIC):
         return None
-    entries = list(deployment.entries)
-    entries[planned.entry] = entry.model_copy(update={"precision": "mixed"})
-    return priced(planned.graph, planned.soc, deployment.model_copy(update={"entries": tuple(entries)}), planned.entry)
+    integers = precision == STATIC or (precision == "auto" and not is_float_model(planned.graph))
+
+    def at(other: str) -> CostTable:
+        entries = [e.model_copy(update={"precision": other}) for e in deployment.entries]
+        return priced(planned.graph, planned.soc, deployment.model_copy(update={"entries": tuple(entries)}), planned.entry)
+
+    return at("mixed"), at("float" if integers else STATIC)
 
 
 def _known(phase: str, phases: Sequence[str]) -> str:

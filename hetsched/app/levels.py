@@ -60,12 +60,13 @@ def plan_levels(task: Task, graph: Graph, base: Entry, placed: Placed) -> Levels
         own = "" if at.precision == task.precision else at.precision
         entries.append(Entry(phase=base.phase, level=level, plan=plan, dims=base.dims, clocks=dict(at.clocks), precision=own))
         now = Placed(costed.graph, costed.table, placement_of(plan, costed.table)[1])
-        switches += [_switch(base.phase, a, b, x, y) for a, b, x, y in ((last_level, level, last, now), (level, last_level, now, last))]
+        switches += [price_switch(base.phase, last_level, level, last, now), price_switch(base.phase, level, last_level, now, last)]
         last_level, last = level, now
     return Levels(tuple(entries), tuple(switches), tuple(notes))
 
 
-def _switch(phase: str, first: int, second: int, before: Placed, after: Placed) -> Switch:
+def price_switch(phase: str, first: int, second: int, before: Placed, after: Placed) -> Switch:
+    """What going from the plan of one level to that of another takes."""
     cost = switch_cost(before, after)
     return Switch(
         before=(phase, first), after=(phase, second), weight_bytes=cost.weight_bytes, pack_s=cost.pack_s, state_bytes=cost.state_bytes,

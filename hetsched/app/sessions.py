@@ -87,9 +87,13 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     graph = targeted(_model_of(deployment, entry.dims or deployment.model.dims, path, passes), chip, passes)
     graph, ranges = ranges_of_plan(graph, deployment, path, passes)
     try:
-        graph = split(rewritten(graph, deployment.language), entry.splits)
+        whole = rewritten(graph, deployment.language)
+        graph = split(whole, entry.splits)
     except OptionError as e:
         raise PlanError(f"the plan {path} does not fit its model: {e}") from e
+    uncut = sorted(entry.splits.keys() & {op.name for op in graph.ops} | entry.splits.keys() - {op.name for op in whole.ops})
+    if uncut:
+        raise PlanError(f"the plan {path} cuts {uncut[0]!r}, which the model does not have or which cannot be cut there: make it again")
     check_graph(entry.plan, graph)
     table = priced(graph, chip, deployment, index)
     return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)

@@ -21,6 +21,7 @@ from hetsched.cli.limit_options import (
     Splits,
 )
 from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
+from hetsched.cli.policy_options import Battery, Policies
 from hetsched.cli.rate_options import Deadline, Priority, Rate
 from hetsched.cli.shared_options import Dim, Json, Objective, Phase, Precision, Ranges, Runtime, Soc, Solver, TimeLimit, Trace, WhatIf
 
@@ -131,7 +132,8 @@ def simulate(
     soc: Soc = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Repeat the inference for this long (10min). Default: once.")] = None,
     ambient: Annotated[float, typer.Option(metavar="CELSIUS", help="Temperature around the phone.")] = 25.0,
-    policy: Annotated[str, typer.Option(metavar="NAME", help="Thermal policy; only static so far: the plan stays as it is.")] = "static",
+    policy: Policies = [],  # noqa: B006
+    battery: Battery = 100.0,
     period: Annotated[str | None, typer.Option(metavar="TIME", help="One inference every so often (33ms). Default: back to back.")] = None,
     precision: Precision = "auto",
     dim: Dim = [],  # noqa: B006
@@ -141,11 +143,17 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate a plan: fences, shared bandwidth, clocks, heat."""
+    from hetsched.app.simulating import Scenario
     from hetsched.cli import options, show, simulating
 
+    scenario = Scenario(
+        options.seconds(duration, "--duration"), ambient, options.seconds(period, "--period"), battery=battery / 100
+    )  # fmt: skip
+    if len(policy) > 1:
+        simulating.compare_policies(target, policy, scenario, level, trace, quiet=as_json, only_models=(soc, dim, what_if, precision))
+        return
     result = simulating.simulate_one(
-        target, soc=soc, duration_s=options.seconds(duration, "--duration"), ambient_c=ambient, policy=policy,
-        period_s=options.seconds(period, "--period"), precision=precision, dim=dim, trace=trace, quiet=as_json,
+        target, scenario, policy[0] if policy else "static", soc=soc, precision=precision, dim=dim, trace=trace, quiet=as_json,
         what_if=what_if, level=level,
     )  # fmt: skip
     if as_json:

@@ -17,7 +17,6 @@ from hetsched.cli.lines import printable
 if TYPE_CHECKING:
     from hetsched.app.planned import Planned
     from hetsched.app.running import Ran
-    from hetsched.app.simulating import Simulated
     from hetsched.partition import PlanDiff
     from hetsched.passes import PassReport
     from hetsched.plans import Plan, Prediction
@@ -237,35 +236,6 @@ def proof(plan: Plan) -> str:
     if plan.bound_s <= 0:
         return f"{plan.status}, no useful bound"
     return f"{plan.status}, no placement can be more than {plan.gap:.1%} better"
-
-
-def simulation(result: Simulated, trace: Path | None) -> None:
-    """How the latency held and how warm it got."""
-    s = result.summary()
-    lat = s["latency_ms"]
-    line(
-        f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C: {s['inferences']} inference(s) in {seconds(s['duration_s'])}"
-    )
-    line("  latency " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in lat.items()))
-    base = s["energy_j"].get("base", 0.0)
-    whole = sum(s["energy_j"].values())
-    line(f"  energy {joules(whole)}, {s['average_power_w']:.2f} W on average")
-    line(f"  {joules(base)} of it is the phone's base load, which a plan's energy leaves out")
-    line("  at the end " + ", ".join(f"{k} {v:.1f} °C" for k, v in s["final_temperatures_c"].items()))
-    line(f"  throttled: {throttling(s['throttled'])}")
-    line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
-    if s["power_basis"]:
-        line(f"  ({s['power_basis']})")
-    if trace is not None:
-        line(f"trace: {trace}")
-
-
-def throttling(found: Mapping[str, Any]) -> str:
-    """When throttling began and how low the clocks went, in words."""
-    if not found or not found["steps"]:
-        return "never"
-    lowest = ", ".join(f"{name} {hz / 1e9:.2f} GHz" for name, hz in found["lowest_hz"].items())
-    return f"from {found['first_s']:.0f} s on, {found['steps']} steps (trips on {', '.join(found['trips'])}); lowest clocks {lowest}"
 
 
 def ran(result: Ran, trace: Path | None) -> None:

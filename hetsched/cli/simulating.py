@@ -8,19 +8,17 @@ from typing import Any
 
 from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.sessions import is_plan_file
-from hetsched.app.simulating import Simulated, simulate
+from hetsched.app.simulating import Scenario, Simulated, simulate, simulate_policies
 from hetsched.cli import options, traces
 from hetsched.cli.progress import progress
 
 
 def simulate_one(
     target: Path,
+    scenario: Scenario,
+    policy: str,
     *,
     soc: str | None,
-    duration_s: float | None,
-    ambient_c: float,
-    policy: str,
-    period_s: float | None,
     precision: str,
     dim: Sequence[str],
     level: int,
@@ -32,8 +30,8 @@ def simulate_one(
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
         result = simulate(
-            target, soc, duration_s=duration_s, ambient_c=ambient_c, policy=policy, period_s=period_s, progress=bar.share,
-            level=level, **plan_options(target, precision, dim, what_if=what_if),
+            target, soc, duration_s=scenario.duration_s, ambient_c=scenario.ambient_c, policy=policy, period_s=scenario.period_s,
+            battery=scenario.battery, progress=bar.share, level=level, **plan_options(target, precision, dim, what_if=what_if),
         )  # fmt: skip
     traces.write(result.trace, trace)
     return result
@@ -41,12 +39,35 @@ def simulate_one(
 
 def show_simulation(result: Simulated | SimulatedLanguage, trace: Path | None) -> None:
     """Print how it went."""
-    from hetsched.cli import show, show_language
+    from hetsched.cli import show_language, show_simulation
 
     if isinstance(result, SimulatedLanguage):
         show_language.simulation(result, trace)
     else:
-        show.simulation(result, trace)
+        show_simulation.simulation(result, trace)
+
+
+def compare_policies(
+    target: Path, policies: Sequence[str], scenario: Scenario, level: int, trace: Path | None, *, quiet: bool, only_models: Sequence[object]
+) -> None:
+    """Simulate a plan file under several policies; a trace each, with the policy in its name."""
+    from hetsched.cli import show, show_simulation
+    from hetsched.errors import OptionError
+
+    if not is_plan_file(target) or any(v and v != "auto" for v in only_models):
+        raise OptionError(f"several policies are compared on a plan file with levels, and {target} is none, or has options of a model")
+    paths = {p: None if trace is None else trace.with_stem(f"{trace.stem}-{p}") for p in policies}
+    for path in paths.values():
+        traces.check_name(path, (target,))
+    with progress("simulating", quiet) as bar:
+        found = simulate_policies(target, policies, scenario, level, bar.share)
+    for policy, run in found.items():
+        traces.write(run.trace, paths[policy])
+    summaries = {p: r.summary() | {"trace_path": None if paths[p] is None else str(paths[p])} for p, r in found.items()}
+    if quiet:
+        show.json({"policies": summaries})
+    else:
+        show_simulation.comparison(summaries)
 
 
 def plan_options(

@@ -1,7 +1,8 @@
 """Partitioning: a cost table in, a plan out (solvers, plan builder, memory, fences, explain, diff)."""
 
 from hetsched.partition.comparing import Move, PlanDiff, diff
-from hetsched.partition.explaining import Explanation, explain
+from hetsched.partition.explaining import Explanation, explain, smallest_changes
+from hetsched.partition.losses import PlanExplanation, explain_plan
 from hetsched.partition.plan_builder import baselines, build_plan
 from hetsched.partition.problem import OBJECTIVES, Budget, Problem, Solution, Solver
 from hetsched.partition.solving import solve, solver_named, solver_names
@@ -12,6 +13,7 @@ __all__ = [
     "Explanation",
     "Move",
     "PlanDiff",
+    "PlanExplanation",
     "Problem",
     "Solution",
     "Solver",
@@ -19,6 +21,8 @@ __all__ = [
     "build_plan",
     "diff",
     "explain",
+    "explain_plan",
+    "smallest_changes",
     "solve",
     "solver_named",
     "solver_names",

@@ -9,12 +9,12 @@ from hetsched.partition.timing import Costs, figures, value
 
 
 def duration(seconds: float) -> str:
-    """A duration for a human: ``180 µs``, ``2.40 ms``."""
+    """A duration for a human: ``180 µs``, ``2.4 ms``, ``19.1 s``."""
     if seconds < 1e-6:
         return f"{seconds * 1e9:.0f} ns"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
-    return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def joules(value: float) -> str:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError
 from hetsched.partition.causes import duration, joules
 from hetsched.partition.plan_builder import what_if
-from hetsched.partition.timing import Costs
+from hetsched.partition.problem import Objective
 from hetsched.placement import placement_of
 from hetsched.plans import Choice, Placement, Plan, PlanSegment
+
+if TYPE_CHECKING:
+    from hetsched.partition.counterfactuals import Elsewhere, Placed
+
+#: Ops timed in all for the smallest changes of a report; ``explain`` has those of the ops beyond.
+QUICK_OPS = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,13 @@ class Explanation:
     segment: PlanSegment
     plan_latency_s: float
     alternatives: tuple[Choice, ...]
+    objective: Objective = "latency"
+    elsewhere: tuple[Elsewhere, ...] = ()
+    """Per other queue that takes the op: what would have to change for the op to go there."""
+    precisions: tuple[Elsewhere, ...] = ()
+    """Places that the plan's precisions do not offer, and what going there would bring."""
+    closed: tuple[str, ...] = ()
+    """Queues that the plan does without."""
     power_basis: str = ""
     """What its energies rest on."""
 
@@ -39,6 +54,16 @@ class Explanation:
             f"segment {s.index} on {s.queue} from {duration(s.start_s)} to {duration(s.end_s)}, op {s.ops.index(p.op) + 1} of {len(s.ops)}",
         ]
 
+    def conditions(self) -> list[str]:
+        """A sentence for each queue that the op could be on: under which single change it would pay."""
+        from hetsched.partition.conditions import in_precision, sentence
+
+        return [
+            *(sentence(e, self.objective) for e in self.elsewhere),
+            *(in_precision(e, self.objective) for e in self.precisions),
+            *(f"{queue} is off at this level" for queue in self.closed),
+        ]
+
     def rows(self) -> list[list[str]]:
         """Per alternative: place, precision, op alone, energy, whole plan (with the difference), the chosen one marked."""
         out: list[list[str]] = []
@@ -53,23 +78,53 @@ class Explanation:
         return out
 
 
-def explain(plan: Plan, op: str, table: CostTable | None = None) -> Explanation:
-    """Why an op is where it is.
+def explain(
+    plan: Plan, op: str, table: CostTable | None = None, wider: tuple[CostTable, CostTable] | None = None, closed: Sequence[str] = ()
+) -> Explanation:
+    """Why an op is where it is, and what would have to change for it to be elsewhere.
 
     Args:
         plan: the plan.
         op: an op's name, or the name of any of the user's own nodes that it stands for.
-        table: the plan's cost table, to time alternatives that the plan file left out (large models).
+        table: the plan's cost table, for what would have to change, and to time alternatives that the plan file left out.
+        wider: the same with more precisions to choose from, and with those alone that the plan does not have.
+        closed: names of queues that the plan could not use.
 
     Raises:
         OptionError: no op or node has the name; near matches are named.
     """
+    from hetsched.partition.counterfactuals import Placed, elsewhere
+    from hetsched.partition.other_precisions import Wider, in_other_precisions
+
     placement = find_placement(plan, op)
     segment = next(s for s in plan.segments if placement.op in s.ops)
-    alternatives = placement.alternatives
-    if table is not None and any(a.plan_latency_s is None for a in alternatives):
-        alternatives = _timed(plan, placement, table)
-    return Explanation(placement, segment, plan.prediction.latency_s, alternatives)
+    found = Explanation(placement, segment, plan.prediction.latency_s, placement.alternatives, plan.objective)
+    if table is None:
+        return found
+    placed = Placed(table, plan.objective, *placement_of(plan, table), closed)
+    index = table.op_names.index(placement.op)
+    if any(a.plan_latency_s is None for a in placement.alternatives):
+        found = replace(found, alternatives=_timed(placed, index))
+    found = replace(found, elsewhere=elsewhere(placed, index), closed=tuple(closed))
+    if wider is None:
+        return found
+    more, pure = wider
+    other = Wider(Placed(more, plan.objective, *placement_of(plan, more), closed), pure)
+    return replace(found, precisions=in_other_precisions(placed, other, index))
+
+
+def smallest_changes(plan: Plan, table: CostTable, closed: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Op -> the smallest change for each other queue, of the ops that take longest, as long as that stays quick."""
+    from hetsched.partition.conditions import shortest
+    from hetsched.partition.counterfactuals import Placed, elsewhere
+
+    placed = Placed(table, plan.objective, *placement_of(plan, table), closed)
+    out: dict[str, tuple[str, ...]] = {}
+    for op in sorted(range(placed.c.n), key=lambda op: (-placed.c.time[placed.alternative[op]], op)):
+        if placed.timed_ops > QUICK_OPS:
+            break
+        out[table.op_names[op]] = tuple(filter(None, (shortest(e, plan.objective) for e in elsewhere(placed, op))))
+    return out
 
 
 def find_placement(plan: Plan, name: str) -> Placement:
@@ -89,16 +144,14 @@ def find_placement(plan: Plan, name: str) -> Placement:
     raise OptionError(f"the plan has no op or node {name!r}" + (f": did you mean {', '.join(near)}?" if near else ""))
 
 
-def _timed(plan: Plan, placement: Placement, table: CostTable) -> tuple[Choice, ...]:
+def _timed(placed: Placed, op: int) -> tuple[Choice, ...]:
     """The op's alternatives with the whole plan's latency for each."""
-    c = Costs(table)
-    order, alternative = placement_of(plan, table)
-    i = table.op_names.index(placement.op)
-    whole = what_if(c, order, alternative, [i])
+    table, c = placed.table, placed.c
+    whole = what_if(c, placed.order, placed.alternative, [op])
     return tuple(
         Choice(
             queue=table.queues[c.queue[a]].name, precision=table.alt_precision[a], seconds=c.time[a], energy_j=c.energy[a],
             plan_latency_s=whole[a],
         )
-        for a in c.alts[i]
+        for a in c.alts[op]
     )  # fmt: skip

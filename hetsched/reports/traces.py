@@ -21,10 +21,14 @@ from hetsched.reports.units import duration, interval, quantity
 from hetsched.trace import Trace
 
 TITLES = {
-    "latency": "Latency per inference", "temperature": "Temperature", "frequency": "Frequency", "power": "Power", "bandwidth": "Bandwidth",
+    "latency": "Latency per inference", "level": "Throttle level of the plan", "temperature": "Temperature", "frequency": "Frequency",
+    "power": "Power", "bandwidth": "Bandwidth",
     "memory": "Memory", "utilisation": "Utilisation", "throughput": "Throughput", "battery": "Battery", "energy": "Energy",
+    "status": "Thermal status", "headroom": "Thermal headroom",
 }  # fmt: skip
-EVENTS = {"throttle": "throttle steps", "trip": "trips", "switch": "plan switches", "fallback": "fallbacks"}
+EVENTS = {
+    "throttle": "throttle steps", "trip": "trips", "switch": "plan switches", "fallback": "fallbacks", "status": "thermal status changes",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def _series(item: TraceItem, plans: Sequence[PlanItem]) -> dict[str, tuple[str, 
             if colour is None:
                 colour, extra = f"c-other{extra % 4}", extra + 1
             key = group if counter.unit == out.get(group, (counter.unit,))[0] else f"{group} ({counter.unit})"
-            steps = group not in ("temperature", "battery")
+            steps = group not in ("temperature", "battery", "headroom")
             out.setdefault(key, (counter.unit, []))[1].append(Series(label, colour, counter.times_s, counter.values, steps))
     return out
 

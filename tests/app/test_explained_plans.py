@@ -84,13 +84,16 @@ def test_an_operator_says_what_would_have_to_change(pieces: Path) -> None:
     assert all(text in shown("explain", pieces, conv) for text in found.conditions())
 
 
-def test_integers_save_what_the_plan_in_integers_saves(two_branch: Path) -> None:
-    """All ops on the NPU at once: what ``explain`` says of it is the difference of two plans."""
-    floats = hetsched.plan(two_branch, PHONE, dims=DIMS, solver="single:npu", simulated=False)
-    mixed = hetsched.plan(two_branch, PHONE, dims=DIMS, precision="mixed", solver="frontier-dp", simulated=False)
-    middle = floats.plan.placements[1].op
-    found = next(e for e in explain(floats, middle).precisions if (e.queue, e.precision) == ("npu", "w8a8"))
-    assert floats.plan.prediction.latency_s + found.extra >= mixed.plan.prediction.latency_s * (1 - 1e-9)
+def test_a_queue_that_refuses_floats_says_what_integers_would_save(two_branch: Path) -> None:
+    """Everything moved at once is one of the moves that are tried, and it costs what the plan in integers costs."""
+    floats = hetsched.plan(two_branch, "snapdragon-888", dims=DIMS, solver="single:gpu", simulated=False)
+    integers = hetsched.plan(two_branch, "snapdragon-888", dims=DIMS, precision="w8a8", solver="single:npu", simulated=False)
+    found = explain(floats, floats.plan.placements[1].op)
+    assert any("computes on 8-bit integers only" in r for r in found.refusals)
+    npu = next(e for e in found.precisions if (e.queue, e.precision) == ("npu", "w8a8"))
+    whole = integers.plan.prediction.latency_s - floats.plan.prediction.latency_s
+    assert len(npu.ops) == len(floats.graph.ops) and npu.extra == pytest.approx(whole, rel=1e-9)
+    assert any(text.startswith(f"npu if w8a8 with {len(npu.ops) - 1} neighbours: saves ") for text in found.conditions())
 
 
 def test_levels_are_explained_each_by_itself(two_branch: Path, tmp_path: Path) -> None:

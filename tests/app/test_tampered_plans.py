@@ -76,10 +76,18 @@ OUTSIDE: dict[str, Change] = {
     "SoC id that is a path": lambda raw: raw["soc"].update(id="../../etc/passwd"),
 }
 AGAINST_THE_MODEL: dict[str, Change] = {
+    "cuts of nobody": lambda raw: raw["entries"][0].update(splits={"nobody": [3]}),
+    "cuts of an op that the plan has whole": lambda raw: raw["entries"][0].update(splits={"a1": [2]}),
+    "clock of a processor that is not there": lambda raw: raw["entries"][0].update(clocks={"dsp": 0.5}),
     "model elsewhere": lambda raw: raw["model"].update(path="../../etc/passwd"),
     "model that is a folder": lambda raw: raw["model"].update(path=""),
     "model that is a device": lambda raw: raw["model"].update(path="/dev/zero"),
     "model with a zero byte": lambda raw: raw["model"].update(path="a\0b"),
+    "cuts that do not ascend": lambda raw: raw["entries"][0].update(splits={"a1": [3, 2]}),
+    "cuts before the first channel": lambda raw: raw["entries"][0].update(splits={"a1": [0, 2]}),
+    "two plans for one level": lambda raw: raw["entries"].append(raw["entries"][0]),
+    "no plan for level 0": lambda raw: raw["entries"][0].update(level=1),
+    "clock of nothing": lambda raw: raw["entries"][0].update(clocks={"npu": 0}),
     "another model's hash": lambda raw: raw["model"].update(sha256="0" * 64),
     "another SoC's hash": lambda raw: raw["soc"].update(sha256="0" * 64),
     "unknown dim": lambda raw: raw["model"]["dims"].update(nope=3),
