@@ -20,6 +20,8 @@ _UNITS: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = (
     ("_bytes", _BYTES),
     ("k_per_w", (("K/W", 1.0),)),
     ("_j_per_k", (("J/K", 1.0),)),
+    ("_w_per_k", (("W/K", 1.0),)),
+    ("_ws_per_k", (("W s/K", 1.0),)),
     ("_hz", (("GHz", 1e9),)),
     ("_w", (("W", 1.0),)),
     ("_s", _SECONDS),
@@ -128,7 +130,7 @@ def trip_lines(soc: SoC) -> list[str]:
     """The trips of the thermal governors."""
     return [
         f"trip: {t.node} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
-        f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)})"
+        f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)}{', by power_allocator' * (t.governor == 'power_allocator')})"
         for t in soc.thermal.trips
     ]
 

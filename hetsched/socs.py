@@ -178,6 +178,28 @@ class ThermalResistance(Strict):
     k_per_w: Annotated[Figure, within(1e-6, 1e6)]
 
 
+Gain = Annotated[Figure, within(0, 1e6)]
+
+
+class PowerBudget(Strict):
+    """Settings of ``power_allocator``; what is absent is estimated as the Linux kernel does. Gains in W/K: mW per millidegree there."""
+
+    sustainable_w: Watts | None = None
+    """Dynamic power of the cooled processors that the device can shed for ever; None: what they draw at the deepest state allowed."""
+    k_po_w_per_k: Gain | None = None
+    """Above the control temperature."""
+    k_pu_w_per_k: Gain | None = None
+    """Below it."""
+    k_i_w_per_k: Gain | None = None
+    """Of the sum of errors, one a poll."""
+    k_d_ws_per_k: Gain | None = None
+    """Of the change of the error; None: zero."""
+    integral_cutoff_k: Gain | None = None
+    """Errors are summed from this far below the control temperature on; None: only above it."""
+    weights: dict[Name, Annotated[Figure, within(0, 1e3)]] = Field(default_factory=dict)
+    """Weight of what a processor asks for; 1 where absent."""
+
+
 class Trip(Strict):
     """A trip point: above ``temperature_c`` of ``node`` the governor cools ``processors``."""
 
@@ -189,6 +211,14 @@ class Trip(Strict):
     governor: Literal["step_wise", "power_allocator"] = "step_wise"
     upper: Number = Field(default=1.0, gt=0, le=1)
     """Deepest state that it may ask for, as a share of a processor's states: the upper bound of the kernel's cooling map."""
+    budget: PowerBudget | None = None
+    """Of the trip whose temperature ``power_allocator`` controls: the hottest of its node."""
+
+    @model_validator(mode="after")
+    def _budget_is_used(self) -> Self:
+        if self.budget is not None and self.governor != "power_allocator":
+            raise ValueError(f"the trip on {self.node!r} has a budget, which only governor: power_allocator divides")
+        return self
 
 
 class Thermal(Strict):

@@ -62,7 +62,8 @@ def simulate_language(
     from hetsched_simulations import simulate as run_simulation
 
     def once(at: Planned) -> Simulation:
-        return run_simulation(at.table, at.soc, *at.placement, ambient_c=ambient_c, contention=contention)
+        clocks = at.deployment.entries[at.entry].clocks
+        return run_simulation(at.table, at.soc, *at.placement, ambient_c=ambient_c, contention=contention, clocks=clocks)
 
     contexts = contexts_of(planned.asked)
     prefill = once(planned.phases["prefill"])

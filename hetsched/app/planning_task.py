@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetsched.anchors import Anchor
 from hetsched.app.inputs import cost_table, precision_notes, what_if_notes
@@ -63,6 +63,8 @@ class Task:
     """Processor -> fraction of its top clock; those not named run at the top."""
     off: tuple[str, ...] = ()
     """Queues that may not be used."""
+    simulations: dict[Any, float] = field(default_factory=dict)
+    """What :meth:`contended` has simulated already: several solvers often find the same plan."""
 
     def costed(self, graph: Graph) -> Costed:
         """The costs of a graph.
@@ -104,7 +106,10 @@ class Task:
         """Seconds of one inference with the memory bandwidth shared."""
         from hetsched_simulations import latency
 
-        return latency(table, self.chip, tuple(order), tuple(alternative))
+        key = table, tuple(order), tuple(alternative)
+        if key not in self.simulations:
+            self.simulations[key] = latency(table, self.chip, *key[1:])
+        return self.simulations[key]
 
     def solved(self, costed: Costed, time_limit_s: float | None = None) -> Solution:
         """Where every op goes; ``auto`` ranks by the simulator.

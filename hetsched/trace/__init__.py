@@ -30,7 +30,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Something that happened at one time: ``fence``, ``throttle``, ``switch``, ``fallback``, ``trip``, ``deadline``."""
+    """Something that happened at one time: ``fence``, ``throttle``, ``switch``, ``fallback``, ``trip``, ``deadline``, ``status``."""
 
     kind: str
     name: str

@@ -4,7 +4,8 @@
 solvers rank plans by. See ``docs/simulator.md`` for what is modelled and what is not.
 """
 
-from hetsched_simulations.result import Energy, Simulation, Throttling
+from hetsched_simulations.result import Energy, Levelled, Simulation, Switched, Throttling
 from hetsched_simulations.simulation import latency, simulate
+from hetsched_simulations.switching import LevelPlan, Levels
 
-__all__ = ["Energy", "Simulation", "Throttling", "latency", "simulate"]
+__all__ = ["Energy", "LevelPlan", "Levelled", "Levels", "Simulation", "Switched", "Throttling", "latency", "simulate"]

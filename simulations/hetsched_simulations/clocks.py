@@ -6,8 +6,8 @@ cluster's list, the last one being the fastest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ class Clusters:
     clusters: tuple[Cluster, ...]
     share: FloatArray  # [q, c] share of the cluster's cores that the queue owns
     weight: FloatArray  # [q, c] share of the queue's peak rate that comes from the cluster; rows sum to 1
+    most: FloatArray  # [c] the share of the top clock that the plan asks for; a cluster runs no faster, whatever its operating point
 
     @classmethod
     def of(cls, soc: SoC, queues: Sequence[Queue]) -> Clusters:
@@ -41,12 +42,10 @@ class Clusters:
         peak = np.array([_peak(c) for _, c in pairs])
         weight = share * peak
         weight /= np.maximum(weight.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        return cls(names, tuple(i for i, _ in pairs), tuple(c for _, c in pairs), share, weight)
+        return cls(names, tuple(i for i, _ in pairs), tuple(c for _, c in pairs), share, weight, np.ones(len(pairs)))
 
     def base(self, dvfs: Dvfs) -> Points:
-        """Operating points that DVFS asks for: ``performance`` the top, ``powersave`` the bottom, ``schedutil`` the top.
-
-        The load of back-to-back inference is one, where schedutil (1.25 times the load) sits at the top too.
+        """Operating points that DVFS may ask for: ``powersave`` the bottom, ``performance`` the top, ``schedutil`` up to the top.
 
         Raises:
             OptionError: there is no such governor.
@@ -57,18 +56,26 @@ class Clusters:
 
     def hz(self, points: Points) -> FloatArray:
         """[c] frequencies."""
-        return np.array([c.operating_points[k].hz for c, k in zip(self.clusters, points, strict=True)])
+        listed = np.array([c.operating_points[k].hz for c, k in zip(self.clusters, points, strict=True)])
+        return np.asarray(np.minimum(listed, self.most * np.array([c.top.hz for c in self.clusters])))
 
     def volts(self, points: Points) -> FloatArray:
-        """[c] relative supply voltages, 1 at the top."""
-        return np.array([c.operating_points[k].v / c.top.v for c, k in zip(self.clusters, points, strict=True)])
+        """[c] relative supply voltages, 1 at the top; between operating points interpolated."""
+        listed = np.array([c.operating_points[k].v / c.top.v for c, k in zip(self.clusters, points, strict=True)])
+        held = [np.interp(m * c.top.hz, [p.hz for p in c.operating_points], [p.v / c.top.v for p in c.operating_points])
+                for c, m in zip(self.clusters, self.most, strict=True)]  # fmt: skip
+        return np.where(self.most < 1.0, np.minimum(listed, held), listed)
 
     def rates(self, points: Points) -> tuple[float, ...]:
-        """Per queue: its rate of computation relative to all its clusters at their top operating points (then exactly 1)."""
+        """Per queue: its rate of computation relative to all its clusters at the clocks that the plan asks for (then exactly 1)."""
         relative = self.hz(points) / np.array([c.top.hz for c in self.clusters])
-        if (relative == 1.0).all():
+        if (relative >= self.most).all():
             return (1.0,) * len(self.weight)
-        return tuple(float(v) for v in self.weight @ relative)
+        return tuple(float(v) for v in (self.weight @ relative) / (self.weight @ self.most))
+
+    def held(self, clocks: Mapping[str, float], processors: Sequence[str]) -> Clusters:
+        """The same with some processors (by name) held at fractions of their top clocks, all others free."""
+        return replace(self, most=np.array([clocks.get(processors[p], 1.0) for p in self.processor]))
 
 
 def _share(queue: Queue, processor: str, cluster: Cluster) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from hetsched.errors import SoCError
 from hetsched.socs import SoC
 from hetsched.trace import Instant
 from hetsched_simulations.clocks import Clusters, Dvfs, Points
-from hetsched_simulations.governors import StepWise, Zone
+from hetsched_simulations.governors import Governors
 from hetsched_simulations.history import Columns, History, Labels, Mode
 from hetsched_simulations.machine import Host
 from hetsched_simulations.power import Power
 from hetsched_simulations.result import Energy, Throttling
+from hetsched_simulations.schedutil import Schedutil
 from hetsched_simulations.thermal import Network, initial_temperatures
+from hetsched_simulations.zones import Zone
 
 INSTANT_LIMIT = 1000
 RUNAWAY_C = 1000.0
@@ -46,16 +48,17 @@ class Device:
         self.network = Network.of(soc.thermal, conditions.ambient_c) if self.thermal else None
         self.initial_c = initial_temperatures(soc.thermal, conditions.ambient_c, conditions.initial_c)
         self.node_c = self.initial_c
-        self.governor = StepWise.of(soc, self.clusters.processor, [len(c.operating_points) for c in self.clusters.clusters])
+        self.governor = Governors.of(soc, self.clusters.processor, self.power.state_mw())
         self.zones: list[Zone] = self.governor.zones if self.thermal else []
-        self.base: Points = self.clusters.base(conditions.governor or soc.governor)
+        dvfs = conditions.governor or soc.governor
+        self.base: Points = self.clusters.base(dvfs)
+        self.schedutil = Schedutil(self.clusters.clusters) if dvfs == "schedutil" else None
         self.host = Host(table.host, max(self.power.queue_w(table.host), 1e-9))
         self.history = History()
         self.instants: list[Instant] = []
         self._seen, self._stride = 0, 1
         self.steps = 0
         self.first_step_s: float | None = None
-        self.lowest: Points = self.base
         self.tripped: list[str] = []
         self._cluster_heat = self.power.heat[:, : len(self.base)].copy()
         self._to_processor = np.zeros((len(soc.processors), len(self.base)))
@@ -68,7 +71,28 @@ class Device:
         self.leakage_25_w = self.power.leakage_25_w(points)
         self.hz = self.clusters.hz(points)
         self.rates = self.clusters.rates(points)
-        self.lowest = tuple(min(a, b) for a, b in zip(self.lowest, points, strict=True))
+        self.asked_hz = self.clusters.hz(self.base)
+        self.note_clocks(self.hz)
+
+    def note_clocks(self, hz: FloatArray) -> None:
+        """Tell the thermal governors what the clusters ([c]) run at."""
+        self.governor.actors.at = [
+            max(sum(p.hz >= f for p in c.operating_points) - 1, 0) for c, f in zip(self.clusters.clusters, hz.tolist(), strict=True)
+        ]
+
+    def hold(self, clocks: Mapping[str, float]) -> None:
+        """Hold processors at fractions of their top clocks, as a plan for a throttle level asks; the others are free."""
+        self.clusters = self.clusters.held(clocks, [p.name for p in self.soc.processors])
+        self.power = replace(self.power, clusters=self.clusters)
+        self._set(self.points)
+
+    def heat_w(self, mode: Mode) -> FloatArray:
+        """[n] what enters each node in this mode at the present temperatures."""
+        return mode.heat_w + self._cluster_heat @ self.power.static_w(mode.leakage_25_w, self.node_c, mode.active)
+
+    def heat_j(self, first: int) -> tuple[float, FloatArray]:
+        """Seconds and joules that entered each node ([n]) since interval ``first`` of the history."""
+        return self.history.heat_j(first, self._cluster_heat)
 
     def mode(
         self, activity: Sequence[float] | FloatArray, effort: Sequence[float] | FloatArray, busy: Sequence[float] | FloatArray,
@@ -79,11 +103,12 @@ class Device:
         dynamic = self.dynamic_w * (np.asarray(effort) @ self.clusters.share)
         dram = flow_bytes_s * self.power.j_per_byte
         heat = self.power.heat @ np.concatenate([dynamic, [dram, self.power.base_w]])
-        return Mode(dynamic, active, flow_bytes_s, dram, np.array(busy), self.hz, self.points != self.base, heat)
+        throttled = bool((self.hz < self.asked_hz).any())
+        return Mode(dynamic, active, self.leakage_25_w * active, flow_bytes_s, dram, np.array(busy), self.hz, throttled, heat)
 
     def preview(self, mode: Mode, dt_s: float, grid: bool) -> tuple[FloatArray, FloatArray]:
         """Temperatures after ``dt_s`` and static power now, changing nothing. ``grid``: the step length recurs."""
-        static = self.power.static_w(self.leakage_25_w, self.node_c, mode.active)
+        static = self.power.static_w(mode.leakage_25_w, self.node_c, mode.active)
         if self.network is None:
             return self.node_c, static
         step = self.network.grid_step if grid else self.network.step
@@ -100,6 +125,22 @@ class Device:
                 "check the capacities, resistances and watts of its file"
             )
         self.node_c = node_c
+        self.governor.actors.advance(end_s - start_s, mode.active)
+        if self.schedutil is not None:
+            self.schedutil.advance(end_s - start_s, mode.active, mode.hz)
+
+    def scale(self) -> bool:
+        """Let a DVFS governor that follows the load look at it; True if what it asks for changed."""
+        if self.schedutil is None or self.schedutil.points() == self.base:
+            return False
+        self.base = self.schedutil.points()
+        self._set(self._limited())
+        return True
+
+    def _limited(self) -> Points:
+        """What DVFS asks for, as far as the thermal governors let it."""
+        tops = [len(c.operating_points) - 1 for c in self.clusters.clusters]
+        return tuple(min(b, max(top - s, 0)) for b, top, s in zip(self.base, tops, self.governor.states, strict=True))
 
     def poll(self, zone: Zone, now_s: float) -> bool:
         """Let the governor look at a zone; True if an operating point changed."""
@@ -111,8 +152,7 @@ class Device:
             self._instant("trip", e.zone, now_s, f"{e.trip_c:g} °C trip {verb} at {e.temperature_c:.2f} °C")
         if self.governor.states == before:
             return False
-        capped = [max(last - s, 0) for last, s in zip(self.governor.last_state, self.governor.states, strict=True)]
-        points = tuple(min(b, k) for b, k in zip(self.base, capped, strict=True))
+        points = self._limited()
         if points == self.points:
             return False
         for c, (a, b) in enumerate(zip(self.points, points, strict=True)):
@@ -167,7 +207,7 @@ class Device:
         """What the governor did."""
         names, elapsed = self.clusters.names, float(columns.seconds.sum())
         mean = (columns.seconds @ columns.hz / elapsed).tolist()
-        lowest = self.clusters.hz(self.lowest).tolist()
+        lowest = columns.hz.min(axis=0).tolist()
         return Throttling(
             self.steps, self.first_step_s, float(columns.seconds[columns.throttled].sum()),
             dict(zip(names, lowest, strict=True)), dict(zip(names, mean, strict=True)), tuple(self.tripped),

@@ -12,39 +12,64 @@ from simpy.events import Event
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.device import Device
 from hetsched_simulations.engine import Engine, EventLog
-from hetsched_simulations.governors import Zone
 from hetsched_simulations.machine import Machine
+from hetsched_simulations.schedutil import PERIOD_S
+from hetsched_simulations.switching import Switching
 from hetsched_simulations.workload import Command
+from hetsched_simulations.zones import Zone
 
 
 def run_full(
     device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, *,
     duration_s: float | None, iterations: int, period_s: float | None, progress: Callable[[float], None] | None,
+    switching: Switching | None = None,
 ) -> list[tuple[float, float]]:  # fmt: skip
     """Simulate every inference: when it finished, and its latency. At ``duration_s`` the one in flight is cut off."""
     env = Environment()
+    device.scale()
     machine = Machine(env, bus, device.rates, lambda a, b: _observe(device, machine, a, b), device.host)
-    engine = Engine(env, machine, commands, log)
+    run = Engine(env, machine, commands, log).inference
     for zone in device.zones:
         env.process(_polling(env, machine, device, zone))
+    if device.schedutil is not None:
+        env.process(_scaling(env, machine, device))
     finished: list[tuple[float, float]] = []
 
     def host() -> Generator[Event, Any, None]:
+        nonlocal run
         k = 0
-        while duration_s is not None or k < iterations:
+        while True:
             start = float(env.now)
-            yield from engine.inference(k)
+            yield from run(k)
             k, now = k + 1, float(env.now)
             finished.append((now, now - start))
             if progress is not None:
                 progress(now / duration_s if duration_s else k / iterations)
-            if period_s is not None and (duration_s is not None or k < iterations):
+            if duration_s is None and k == iterations:
+                return
+            if switching is not None and now >= switching.next_ask_s - 1e-9:
+                machine.settle()
+                if switching.ask(now):
+                    yield from _switch(env, machine, device, switching)
+                    run = Engine(env, machine, switching.commands[switching.level], log).inference
+            if period_s is not None:
+                now = float(env.now)
                 yield env.timeout(max(next_arrival(now, period_s) - now, 0.0))
 
     submitting = env.process(host())
     env.run(until=submitting if duration_s is None else duration_s)
     machine.settle()
     return finished
+
+
+def _switch(env: Environment, machine: Machine, device: Device, switching: Switching) -> Generator[Event, Any, None]:
+    """Make way for another plan, at the end of an inference."""
+    work = switching.begin(float(env.now))
+    if work:
+        yield from Engine(env, machine, work, EventLog((), 0)).inference(0)
+    machine.settle()
+    switching.finish(float(env.now))
+    machine.set_rates(device.rates)
 
 
 def next_arrival(now_s: float, period_s: float) -> float:
@@ -54,6 +79,14 @@ def next_arrival(now_s: float, period_s: float) -> float:
 
 def _observe(device: Device, machine: Machine, start_s: float, end_s: float) -> None:
     device.advance(start_s, end_s, device.mode(machine.activity, machine.effort, machine.busy, sum(machine.flow_bytes_s)))
+
+
+def _scaling(env: Environment, machine: Machine, device: Device) -> Generator[Event, Any, None]:
+    while True:
+        yield env.timeout(PERIOD_S)
+        machine.settle()
+        if device.scale():
+            machine.set_rates(device.rates)
 
 
 def _polling(env: Environment, machine: Machine, device: Device, zone: Zone) -> Generator[Event, Any, None]:

@@ -7,13 +7,15 @@ giving each extreme the time that makes the mean right; temperatures keep their 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.costs import FloatArray
-from hetsched.trace import Counter, Trace
+from hetsched.trace import Counter, Instant, Trace
+from hetsched_simulations.result import Levelled
 
 LIMIT = 2000
 """Samples of one counter after thinning."""
@@ -25,6 +27,7 @@ class Mode:
 
     dynamic_w: FloatArray  # [c]
     active: FloatArray  # [c] share of the cluster at work
+    leakage_25_w: FloatArray  # [c] leakage of what works, at 25 degrees
     flow_bytes_s: float
     dram_w: float
     busy: FloatArray  # [q]
@@ -56,6 +59,26 @@ class History:
         self.end_s = end_s
         self.node_c.append(node_c)
         self.static_w.append(static_w)
+
+    def heat_j(self, first: int, from_static: FloatArray) -> tuple[float, FloatArray]:
+        """Seconds, and joules into each node [n], of all intervals from ``first`` on; ``from_static`` [n, c] spreads static power."""
+        seconds = np.diff(np.append(self.start_s[first:], self.end_s))
+        heat = np.array([self._modes[k].heat_w for k in self._mode_of[first:]]) + np.array(self.static_w[first:]) @ from_static.T
+        return float(seconds.sum()), np.asarray(seconds @ heat)
+
+    def mean(self, first: int) -> Mode:
+        """The mean of all intervals from ``first`` on; throttled if any of them was."""
+        seconds = np.diff(np.append(self.start_s[first:], self.end_s))
+        share, modes = seconds / seconds.sum(), [self._modes[k] for k in self._mode_of[first:]]
+
+        def over(values: Iterable[FloatArray]) -> FloatArray:
+            return np.asarray(share @ np.array(list(values)))
+
+        return Mode(
+            over(m.dynamic_w for m in modes), over(m.active for m in modes), over(m.leakage_25_w for m in modes),
+            float(share @ [m.flow_bytes_s for m in modes]), float(share @ [m.dram_w for m in modes]), over(m.busy for m in modes),
+            over(m.hz for m in modes), any(m.throttled for m in modes), over(m.heat_w for m in modes),
+        )  # fmt: skip
 
     def columns(self) -> Columns:
         """Everything as arrays."""
@@ -113,6 +136,17 @@ def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float
         nodes = np.vstack([columns.node_c, final_c])
         for j, name in enumerate(labels.nodes):
             write_points(trace, f"temperature/{name}", "degC", np.append(t, end), nodes[:, j])
+
+
+def write_levels(trace: Trace, levelled: Levelled, first: int, end_s: float) -> None:
+    """Write the level over time, and an instant per switch."""
+    counter = trace.counter("level/plan", "level")
+    counter.sample(0.0, float(first))
+    for s in levelled.switches:
+        counter.sample(min(s.time_s + s.seconds, end_s), float(s.after))
+        trace.instants.append(Instant("switch", f"level {s.before} -> {s.after}", s.time_s, f"{s.seconds * 1e3:.3g} ms"))
+    counter.sample(end_s, counter.values[-1])
+    trace.instants.sort(key=lambda i: i.time_s)
 
 
 def _rate(trace: Trace, name: str, unit: str, t: FloatArray, v: FloatArray, end: float) -> None:

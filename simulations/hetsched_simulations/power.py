@@ -62,6 +62,12 @@ class Power:
         hz = np.array([c.top.hz for c in self.clusters.clusters])
         return np.asarray(self.dynamic_top_w * (self.clusters.hz(points) / hz) * self.clusters.volts(points) ** 2)
 
+    def state_mw(self) -> list[list[int]]:
+        """Per cluster and state, from the top operating point down: dynamic power at full activity, in whole milliwatts."""
+        lengths = [len(c.operating_points) for c in self.clusters.clusters]
+        rows = [self.dynamic_w(tuple(max(n - 1 - k, 0) for n in lengths)) for k in range(max(lengths))]
+        return [[round(1000 * float(rows[k][c])) for k in range(n)] for c, n in enumerate(lengths)]
+
     def leakage_25_w(self, points: Points) -> FloatArray:
         """[c] leakage at 25 degrees."""
         return np.asarray(self.leakage_top_w * self.clusters.volts(points))
@@ -71,9 +77,9 @@ class Power:
         return float(self.clusters.share[queue] @ (self.dynamic_top_w + self.leakage_top_w))
 
     def static_w(self, leakage_25_w: FloatArray, node_c: FloatArray, active: FloatArray) -> FloatArray:
-        """[c] leakage of what works (``active``, [c] shares) at the nodes' temperatures ([n], degrees), plus what the rest draws."""
+        """[c] leakage of what works (its watts at 25 degrees) at the nodes' temperatures ([n]), plus what the rest draws."""
         leakage = leakage_25_w * np.exp2((self.sense @ node_c - 25.0) * self.per_doubling)
-        return np.asarray(leakage * active + self.idle_w * np.clip(1.0 - active, 0.0, 1.0))
+        return np.asarray(leakage + self.idle_w * np.clip(1.0 - active, 0.0, 1.0))
 
 
 def _heat(soc: SoC, clusters: Clusters) -> FloatArray:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from hetsched.costs import FloatArray
 from hetsched.trace import Trace
+
+if TYPE_CHECKING:
+    from hetsched_simulations.status import ThermalStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,32 @@ class Throttling:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """A switch of plans: when it began, from and to which level, and how long it took."""
+
+    time_s: float
+    before: int
+    after: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Levelled:
+    """What a policy did: its switches, seconds at every level that there is, and seconds spent switching; together the run."""
+
+    switches: tuple[Switched, ...]
+    seconds: dict[int, float]
+    switching_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: how often it switched, how long that took, seconds by level, and the first hundred switches."""
+        return {
+            "switches": len(self.switches), "switching_s": self.switching_s, "seconds": {str(k): v for k, v in self.seconds.items()},
+            "first": [asdict(s) for s in self.switches[:100]],
+        }  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Simulation:
     """A simulated run. ``latencies_s`` has one entry per inference that finished."""
@@ -77,6 +106,10 @@ class Simulation:
     path: Literal["full", "multirate"]
     states: int
     """Distinct operating states that were simulated op by op."""
+    levels: Levelled | None = None
+    """Where a policy could switch between plans."""
+    status: ThermalStatus | None = None
+    """What the phone's system would tell an app; None where there is no skin to go by."""
 
     @property
     def energy_j(self) -> dict[str, float]:

@@ -15,11 +15,14 @@ from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.clocks import Dvfs
 from hetsched_simulations.device import Conditions, Device
 from hetsched_simulations.engine import EventLog
+from hetsched_simulations.flow import profile
 from hetsched_simulations.full import run_full
-from hetsched_simulations.history import Columns, write_counters, write_points
+from hetsched_simulations.history import Columns, write_counters, write_levels, write_points
 from hetsched_simulations.machine import Host
-from hetsched_simulations.multirate import MultiRate, profile
+from hetsched_simulations.multirate import MultiRate
 from hetsched_simulations.result import Simulation
+from hetsched_simulations.status import thermal_status
+from hetsched_simulations.switching import LevelPlan, Levels, Switching
 from hetsched_simulations.workload import commands_of
 
 Path = Literal["auto", "full", "multirate"]
@@ -53,6 +56,8 @@ def simulate(
     contention: bool = True,
     thermal: bool = True,
     governor: Dvfs | None = None,
+    clocks: Mapping[str, float] | None = None,
+    levels: Levels | None = None,
     period_s: float | None = None,
     op_spans: bool = True,
     path: Path = "auto",
@@ -61,7 +66,7 @@ def simulate(
     """Run a placement on a simulated SoC.
 
     Args:
-        table: costs of the model on the SoC at its top operating points.
+        table: costs of the model on the SoC at its top operating points, or at ``clocks``.
         soc: the SoC that the table was made for.
         order: op indices in the plan's global order.
         alternative: per op, the index of its alternative.
@@ -72,6 +77,8 @@ def simulate(
         contention: whether processors share the bandwidth of the DRAM.
         thermal: whether temperatures change and the governor acts; off, everything stays at its initial temperature.
         governor: DVFS governor in place of the SoC's own.
+        clocks: processors held at fractions of their top clocks, if ``table`` is for such.
+        levels: plans of other throttle levels and the policy that switches between them and this one; None: this one stays.
         period_s: an input arrives every so often; those that arrive during an inference are dropped. None: back to back.
         op_spans: keep spans of ops, launches and transfers, not only of segments and waits.
         path: ``full`` simulates every inference op by op, ``multirate`` one per operating state, ``auto`` chooses by length.
@@ -86,21 +93,24 @@ def simulate(
     commands = commands_of(table, order, alternative)
     bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention)
     device = Device(soc, table, Conditions(ambient_c, initial_c, contention, thermal, governor))
+    device.hold(clocks or {})
+    switching = Switching(levels, LevelPlan(table, order, alternative, clocks or {}), device, bus, period_s) if levels else None
     log = EventLog(tuple(q.name for q in table.queues), TRACED, op_spans)
     work = sum(len(c.work) for c in commands)
     alone = max(sum(c.seconds for c in commands), 1e-9)
     inferences = iterations if duration_s is None else duration_s / max(alone / len(table.queues), period_s or 0.0)
     if path == "full" or (path == "auto" and inferences * work <= FULL_LIMIT):
         chunks = run_full(
-            device, bus, commands, log, duration_s=duration_s, iterations=iterations, period_s=period_s, progress=progress
+            device, bus, commands, log, duration_s=duration_s, iterations=iterations, period_s=period_s, progress=progress,
+            switching=switching,
         )  # fmt: skip
         _finish(progress)
-        return _result(device, log, chunks, np.array([v for _, v in chunks]), "full", len(chunks), duration_s)
-    run = MultiRate(device, bus, commands, log, period_s)
+        return _result(device, log, chunks, np.array([v for _, v in chunks]), "full", len(chunks), duration_s, switching)
+    run = MultiRate(device, bus, commands, log, period_s, switching)
     run.run(duration_s, iterations, progress)
     _finish(progress)
     chunks = [(t, v) for t, _, v in run.flow.chunks]
-    return _result(device, log, chunks, run.flow.latencies(), "multirate", run.states, duration_s)
+    return _result(device, log, chunks, run.flow.latencies(), "multirate", run.states, duration_s, switching)
 
 
 def _finish(progress: Callable[[float], None] | None) -> None:
@@ -123,17 +133,26 @@ def _check(duration_s: float | None, iterations: int, period_s: float | None, pa
 
 def _result(
     device: Device, log: EventLog, chunks: Sequence[tuple[float, float]], latencies: FloatArray,
-    path: Literal["full", "multirate"], states: int, duration_s: float | None,
+    path: Literal["full", "multirate"], states: int, duration_s: float | None, switching: Switching | None,
 ) -> Simulation:  # fmt: skip
     if not len(latencies):
         raise OptionError(f"no inference finishes within {duration_s:g} s: simulate for longer")
     columns = device.history.columns()
     trace = _trace(device, log, columns)
     write_points(trace, "latency/inference", "s", np.array([t for t, _ in chunks]), np.array([v for _, v in chunks]))
+    elapsed = float(columns.seconds.sum())
+    levelled = None
+    if switching is not None:
+        levelled = switching.levelled(elapsed)
+        write_levels(trace, levelled, switching.levels.level, elapsed)
+    status = thermal_status(device.soc, columns, device.node_c) if device.thermal else None
+    if status is not None:
+        status.write(trace)
     peak = np.maximum(columns.node_c.max(axis=0), device.node_c)
     return Simulation(
-        trace, latencies, float(columns.seconds.sum()), device.energy(columns), float(columns.seconds @ columns.flow_bytes_s),
+        trace, latencies, elapsed, device.energy(columns), float(columns.seconds @ columns.flow_bytes_s),
         device.throttling(columns), device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(peak), path, states,
+        levelled, status,
     )  # fmt: skip
 
 
@@ -144,7 +163,4 @@ def _trace(device: Device, log: EventLog, columns: Columns) -> Trace:
     write_counters(trace, columns, device.labels, device.power.base_w, device.node_c if device.thermal else None)
     if device.instants_dropped:
         trace.notes.append(f"{device.instants_dropped} of {device.instants_seen} governor instants are left out of this trace")
-    for trip in device.soc.thermal.trips:
-        if device.thermal and trip.governor != "step_wise":
-            trace.notes.append(f"the {trip.governor} trip on {trip.node} is simulated with step_wise")
     return trace

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from hetsched.errors import SoCError
-from hetsched_simulations.governors import StepWise
+from hetsched_simulations.governors import Governors
+
+POWER_MW = [[400, 300, 200, 100]] * 3
 
 
-def governor(toys: SimpleNamespace, trip_c: float = 60.0) -> StepWise:
-    return StepWise.of(toys.soc(trip_c=trip_c), (0, 1, 2), (4, 4, 4))
+def governor(toys: SimpleNamespace, trip_c: float = 60.0) -> Governors:
+    return Governors.of(toys.soc(trip_c=trip_c), (0, 1, 2), POWER_MW)
 
 
 def test_one_state_a_poll_up_and_down_with_hysteresis(toys: SimpleNamespace) -> None:
@@ -66,7 +68,7 @@ def test_the_deepest_request_wins(toys: SimpleNamespace) -> None:
     soc = toys.soc()
     case = soc.thermal.trips[0].model_copy(update={"node": "case", "processors": ("cpu", "npu")})
     thermal = soc.thermal.model_copy(update={"trips": (*soc.thermal.trips, case)})
-    g = StepWise.of(soc.model_copy(update={"thermal": thermal}), (0, 1, 2), (4, 4, 4))
+    g = Governors.of(soc.model_copy(update={"thermal": thermal}), (0, 1, 2), POWER_MW)
     cpu, skin = g.zones[0], g.zones[3]
     for t in (50, 61, 62):
         g.poll(cpu, t)
@@ -101,7 +103,7 @@ def test_a_trip_must_cool_something_real(toys: SimpleNamespace) -> None:
     bad = soc.thermal.trips[0].model_copy(update={"processors": ("dsp",)})
     soc = soc.model_copy(update={"thermal": soc.thermal.model_copy(update={"trips": (bad,)})})
     with pytest.raises(SoCError, match="at 60 °C on 'cpu' cools 'dsp', which is not a processor"):
-        StepWise.of(soc, (0, 1, 2), (4, 4, 4))
+        Governors.of(soc, (0, 1, 2), POWER_MW)
 
 
 def test_a_cooling_map_bounds_how_deep_a_trip_goes(toys: SimpleNamespace) -> None:
@@ -110,7 +112,7 @@ def test_a_cooling_map_bounds_how_deep_a_trip_goes(toys: SimpleNamespace) -> Non
     mild = soc.thermal.trips[0].model_copy(update={"upper": 1 / 3})
     hot = soc.thermal.trips[0].model_copy(update={"temperature_c": type(mild.temperature_c)(value=65.0, estimated="test")})
     thermal = soc.thermal.model_copy(update={"trips": (mild, hot)})
-    g = StepWise.of(soc.model_copy(update={"thermal": thermal}), (0, 1, 2), (4, 4, 4))
+    g = Governors.of(soc.model_copy(update={"thermal": thermal}), (0, 1, 2), POWER_MW)
     log = []
     for t in (59, 61, 62, 64, 66, 67, 68, 63.5, 63, 62, 58, 57):
         g.poll(g.zones[0], t)
