@@ -14,7 +14,7 @@ from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, IntArray
 from hetsched_cost_models.alike import Alike
 from hetsched_cost_models.precisions import Offer, Place, Supported, offer
-from hetsched_cost_models.transfers import BoolArray
+from hetsched_cost_models.work import BoolArray
 
 
 class Option(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, inf
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import parts_on
 from hetsched_cost_models.operators import CONVOLUTIONS, ELEMENTWISE, KIND_OF_TYPE, PRODUCTS, VIEWS
 from hetsched_cost_models.roofline import Rates
-from hetsched_cost_models.work import FloatArray, Work
+from hetsched_cost_models.work import BoolArray, FloatArray, Work
 
 #: Share of the multiply-accumulates that the calibrated processor must be able to run.
 _MOST = 0.9
@@ -63,7 +62,7 @@ def of(
     return interval(soc, rate, precision, (*unseen, *sorted(rare))), (slow_path_note(unseen),) if unseen else ()
 
 
-def _runs(found: Alternatives, queue: int, ops: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _runs(found: Alternatives, queue: int, ops: int) -> BoolArray:
     """[ops] whether the queue can run an op."""
     here = np.zeros(ops, bool)
     here[found.owner[found.queue == queue]] = True
@@ -113,7 +112,7 @@ def slow_path_note(unseen: Sequence[str]) -> str:
     return f"{SLOW_PATH}: no public latency of a graph with {shown} was at hand, so the interval is wider"
 
 
-def _share(macs: FloatArray, here: np.ndarray[Any, np.dtype[np.bool_]]) -> float:
+def _share(macs: FloatArray, here: BoolArray) -> float:
     """Share of the multiply-accumulates in ops that are ``here``; of a graph without any, of its ops."""
     total = float(macs.sum())
     return float(macs[here].sum()) / total if total > 0.0 else float(here.mean()) if len(here) else 0.0

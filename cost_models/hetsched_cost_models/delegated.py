@@ -12,7 +12,7 @@ import numpy as np
 
 from hetsched.costs import FloatArray
 from hetsched.graph import Graph, IntArray
-from hetsched_cost_models.transfers import BoolArray
+from hetsched_cost_models.work import BoolArray
 
 #: Time over that of a kernel. ONNX Runtime's own kernels are rarely slower; the doubt is in the work model of rare operators.
 FACTOR = 2.0

@@ -23,7 +23,7 @@ import numpy as np
 
 from hetsched_cost_models.residency import share, spill
 from hetsched_cost_models.tiles import KINDS
-from hetsched_cost_models.work import FloatArray, IntArray
+from hetsched_cost_models.work import BoolArray, FloatArray, IntArray
 
 #: Precisions in the order of the arrays, as alternatives are named.
 PRECISIONS = ("f16", "w8a8", "w8a16", "w4a16", "f8")
@@ -144,7 +144,7 @@ def fixed_scale(vector_bytes_s: float, host_hz: float, p: Mapping[str, float]) -
     return own * p["reference/vector_bytes_s"] / vector_bytes_s + (1.0 - own) * p["reference/host_hz"] / host_hz
 
 
-def _is(kind: IntArray, *names: str) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _is(kind: IntArray, *names: str) -> BoolArray:
     return np.isin(kind, [KINDS.index(n) for n in names])
 
 

@@ -85,12 +85,16 @@ def support_table_name(support: str | None, runtime: str) -> str | None:
     return found
 
 
-def runtimes_of(soc: SoC) -> tuple[str, ...]:
-    """Names that ``--runtime`` takes on a SoC: ``default``, those that some accelerator of it has, and those fitted for its CPU."""
+def runtimes_of(soc: SoC, *, decoder: bool = True) -> tuple[str, ...]:
+    """Names that ``--runtime`` takes on a SoC: ``default``, those that some accelerator of it has, and those fitted for its CPU.
+
+    Engines that have rates of language models only are left out where the model is no ``decoder``.
+    """
     known = _data()["support"]
     found = {r for p in soc.processors for r in known.get(p.support or "", {})}
     found |= {r for p in soc.processors if p.kind == "cpu" for r in family_of(p).pace}
-    found |= {r for p in soc.processors for r in _engines(p)}
+    if decoder:
+        found |= {r for p in soc.processors for r in _engines(p)}
     return ("default", *(r for r in _data()["runtimes"] if r in found and r != "default"))
 
 

@@ -17,7 +17,7 @@ from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.features import Features
 from hetsched_cost_models.precisions import WIDE
 from hetsched_cost_models.roofline import Cost, Rates, Storage, roofline
-from hetsched_cost_models.transfers import BoolArray
+from hetsched_cost_models.work import BoolArray
 
 
 def held_as(precision: str) -> str:

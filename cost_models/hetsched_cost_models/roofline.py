@@ -130,60 +130,63 @@ class Cost:
 
 def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: float = 1.0) -> Cost:
     """Cost of every op of a graph on one queue at one precision (whether it may run there is decided elsewhere)."""
-    family = rates.family
-    peak_name = PEAK_OF[precision]
-    peak = rates.peak_ops_s.get(peak_name) or rates.peak_ops_s.get("f32") or rates.peak_ops_s[min(rates.peak_ops_s)]
-    overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
-    shares = np.array(class_shares(family, peak_name, overrides))[work.cls]
-    kinds = vector_factors(family, peak_name, overrides)
-    factor = np.where(work.kind == _MATRIX, np.array(matrix_factors(family, peak_name, overrides))[work.cls], np.array(kinds)[work.kind])
+    family, extra, on_cpu = rates.family, rates.extra, rates.processor.kind == "cpu"
+    peak = rates.peak_ops_s.get(PEAK_OF[precision]) or rates.peak_ops_s.get("f32") or rates.peak_ops_s[min(rates.peak_ops_s)]
     activation = work.float_elems * storage.float_bytes + work.quant_elems * storage.quant_bytes + work.other_bytes
-    weights = (
-        work.weight_float_elems * storage.weight_float_bytes
-        + work.weight_quant_elems * storage.weight_quant_bytes
-        + work.weight_fixed_bytes
-        + _packed(work, rates, storage)
-    )
-    extra = rates.extra
-    sparse, inside = extra.sparse(work, weights), extra.in_memory(work, weights)
-    weights = np.where(sparse, weights * extra.kept(storage.weight_float_bytes), weights)
-    near = np.where(inside, weights, 0.0)
-    weights = weights - near
-    macs = np.where(inside, 0.0, np.where(sparse, work.macs / extra.sparsity, work.macs))
+    macs, weights, near = extra.left(work, work.macs, _weights(work, rates, storage), storage.weight_float_bytes)
+    vector_bytes, factor = _vector_bytes(work, rates, precision, storage, activation)
+    matrix_s, vector_s = _matrix_s(work, macs, rates, PEAK_OF[precision], peak), vector_bytes / rates.vector_bytes_s
     # Views touch nothing, unless the SoC file says that its runtime copies them.
     visible = np.where(factor > 0.0, 1.0, np.where(work.kind == _VIEW, 0.0, 1.0))
-    padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
-    if family.depthwise_window:
-        padded = np.where(np.isin(work.cls, sorted(DEPTHWISE)), padded * family.depthwise_window / np.maximum(work.k, 1.0), padded)
-    shallow = np.where(np.isin(work.cls, sorted(DEPTHWISE)) | (work.k <= 0.0), 1.0, 1.0 + family.depth_half / np.maximum(work.k, 1.0))
-    matrix_s = 2.0 * (macs * padded + family.fill_macs * (macs > 0.0)) * shallow / (peak * shares)
-    vector_bytes = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
-    if rates.processor.kind == "cpu" and precision != "w8a8":
-        vector_bytes = vector_bytes + _dequantized(work, factor, kinds[_CONVERT])
-    # Accelerators apply a fused function on the way out; a CPU computes it.
-    fused = 2.0 * kinds[_TRANSCENDENTAL] if rates.processor.kind == "cpu" else factor
-    vector_bytes = vector_bytes + fused * work.activation_elems * storage.float_bytes
-    vector_s = vector_bytes / rates.vector_bytes_s
     streamed, states = weights * _streamed_share(family, float((weights * visible).sum())) * visible, work.state_bytes
     persistent = float((streamed + states).sum())
-    if rates.processor.kind == "cpu":
+    if on_cpu:
         resident = spill(np.full(1, float((weights * visible + states).sum()) / rates.onchip_bytes))[0]
         streamed, states = streamed * resident, states * resident
     spilled = activation * spill(activation / rates.onchip_bytes) * visible
-    overhead = (rates.overhead_s + family.op_s) * (visible if rates.processor.kind == "cpu" else np.ones(len(visible)))
     ahead = streamed if family.weights_ahead else np.zeros(len(streamed))
     past = Traffic(streamed - ahead, ahead, states, spilled)
     hit = served(extra, past, persistent, activation)
     # A GPU's engines differ in their kernels; what an enqueue costs is the driver's.
-    own = 1.0 if rates.processor.kind == "gpu" else pace
+    overhead = (rates.overhead_s + family.op_s) * (visible if on_cpu else np.ones(len(visible)))
+    overhead = overhead if rates.processor.kind == "gpu" else pace * overhead
     compute, moved = pace * (matrix_s + vector_s), past.now - hit.now
-    working = _working(rates, 2.0 * macs / peak + vector_s, compute, own * overhead)
+    working = _working(rates, 2.0 * macs / peak + vector_s, compute, overhead)
     compute = np.maximum(np.maximum(compute, extra.seconds(past.now)), extra.inside(near))
     return Cost(
-        compute_s=compute, dram_bytes=moved, weight_bytes=streamed, overhead_s=own * overhead, ahead_bytes=ahead - hit.ahead,
+        compute_s=compute, dram_bytes=moved, weight_bytes=streamed, overhead_s=overhead, ahead_bytes=ahead - hit.ahead,
         free_s=np.maximum(compute, moved / rates.bandwidth_bytes_s), work_s=working,
         cached_ahead_s=extra.seconds(past.ahead), level_j=extra.joules(hit.now + hit.ahead, near),
     )  # fmt: skip
+
+
+def _overrides(rates: Rates) -> dict[str, float]:
+    return {k: v.value for k, v in rates.processor.utilisation.items()}
+
+
+def _matrix_s(work: Work, macs: FloatArray, rates: Rates, name: str, peak: float) -> FloatArray:
+    """[n] seconds of an op's multiply-accumulates at its share of the ``peak`` that is called ``name``."""
+    family, depthwise = rates.family, np.isin(work.cls, sorted(DEPTHWISE))
+    shares = np.array(class_shares(family, name, _overrides(rates)))[work.cls]
+    padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
+    if family.depthwise_window:
+        padded = np.where(depthwise, padded * family.depthwise_window / np.maximum(work.k, 1.0), padded)
+    shallow = np.where(depthwise | (work.k <= 0.0), 1.0, 1.0 + family.depth_half / np.maximum(work.k, 1.0))
+    return np.asarray(2.0 * (macs * padded + family.fill_macs * (macs > 0.0)) * shallow / (peak * shares))
+
+
+def _vector_bytes(work: Work, rates: Rates, precision: str, storage: Storage, activation: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """[n] bytes of vector work, weighed by what they cost, and the cost of a byte of each op."""
+    kinds = vector_factors(rates.family, PEAK_OF[precision], _overrides(rates))
+    moved = np.array(matrix_factors(rates.family, PEAK_OF[precision], _overrides(rates)))[work.cls]
+    factor = np.where(work.kind == _MATRIX, moved, np.array(kinds)[work.kind])
+    size = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
+    on_cpu = rates.processor.kind == "cpu"
+    if on_cpu and precision != "w8a8":
+        size = size + _dequantized(work, factor, kinds[_CONVERT])
+    # Accelerators apply a fused function on the way out; a CPU computes it.
+    fused = 2.0 * kinds[_TRANSCENDENTAL] if on_cpu else factor
+    return size + fused * work.activation_elems * storage.float_bytes, factor
 
 
 def _working(rates: Rates, at_peak: FloatArray, compute: FloatArray, overhead: FloatArray) -> FloatArray:
@@ -197,10 +200,12 @@ def _streamed_share(family: Family, total: float) -> float:
     return max(family.weight_share, 1.0 - family.resident_bytes / total) if total > 0.0 else family.weight_share
 
 
-def _packed(work: Work, rates: Rates, storage: Storage) -> FloatArray:
-    """Bytes of weights in blocks or 16-bit floats: a CPU reads them as they are stored, an accelerator as its own weights."""
+def _weights(work: Work, rates: Rates, storage: Storage) -> FloatArray:
+    """[n] bytes of weights; blocks and 16-bit floats a CPU reads as they are stored, an accelerator as its own weights."""
     own = work.weight_packed_elems * storage.weight_float_bytes
-    return np.minimum(work.weight_packed_bytes, own) if rates.processor.kind == "cpu" else own
+    packed = np.minimum(work.weight_packed_bytes, own) if rates.processor.kind == "cpu" else own
+    plain = work.weight_float_elems * storage.weight_float_bytes + work.weight_quant_elems * storage.weight_quant_bytes
+    return np.asarray(plain + work.weight_fixed_bytes + packed)
 
 
 def _dequantized(work: Work, factor: FloatArray, convert: float) -> FloatArray:

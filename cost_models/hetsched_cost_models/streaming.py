@@ -25,7 +25,9 @@ COPYING = frozenset({"ort"})
 def tiled_cost(work: Work, tiles: Tiles, rates: Rates, precision: str, storage: Storage, runtime: str) -> Cost:
     """Cost of every op; ``ahead_bytes`` are not in ``dram_bytes`` before :func:`spread` has put them there."""
     p, n = rates.family.tiled, len(work.macs)
-    load, near = _with_extra(load_of(work, tiles, storage), work, rates, storage)
+    load = load_of(work, tiles, storage)
+    macs, weights, near = rates.extra.left(work, load.macs, load.weights, storage.weight_float_bytes)
+    load = replace(load, macs=macs, weights=weights)
     unit = hexagon.unit(rates.peak_ops_s, rates.vector_bytes_s, rates.bandwidth_bytes_s, rates.onchip_bytes)
     which = np.full(n, hexagon.PRECISIONS.index(precision if precision in hexagon.PRECISIONS else "f16"))
     parts = hexagon.parts_of(load, unit, which, np.full(n, float(runtime in COPYING)), p)
@@ -46,16 +48,6 @@ def tiled_cost(work: Work, tiles: Tiles, rates: Rates, precision: str, storage: 
         work_s=np.minimum(parts.work_s + states, arithmetic), cached_ahead_s=rates.extra.seconds(past.ahead),
         level_j=rates.extra.joules(hit.now + hit.ahead, near),
     )  # fmt: skip
-
-
-def _with_extra(load: hexagon.Load, work: Work, rates: Rates, storage: Storage) -> tuple[hexagon.Load, FloatArray]:
-    """The load with zeros skipped and without the products that are computed in memory, and the bytes of their weights."""
-    extra = rates.extra
-    sparse, inside = extra.sparse(work, load.weights), extra.in_memory(work, load.weights)
-    weights = np.where(sparse, load.weights * extra.kept(storage.weight_float_bytes), load.weights)
-    macs = np.where(inside, 0.0, np.where(sparse, load.macs / extra.sparsity, load.macs))
-    near = np.where(inside, weights, 0.0)
-    return replace(load, macs=macs, weights=weights - near), near
 
 
 def _dispatched(rates: Rates, p: dict[str, float]) -> dict[str, float]:

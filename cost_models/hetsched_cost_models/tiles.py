@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.language import language_work
 from hetsched_cost_models.matrices import matrix_work
 from hetsched_cost_models.operators import CLASSES, VECTOR_KINDS
-from hetsched_cost_models.work import FloatArray, IntArray, vector_kind
+from hetsched_cost_models.work import BoolArray, FloatArray, IntArray, vector_kind
 
 #: Kinds of operators that the form tells apart, in the order of the arrays.
 KINDS = (
@@ -83,7 +82,7 @@ def tiles_of(graph: Graph, apart: Apart, groups: Alike) -> Tiles:
     return Tiles(kinds, macs, elems, columns[2], once, functions, columns[4], columns[5])
 
 
-def _read_once(graph: Graph, inputs: Iterable[Sequence[str]], product: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
+def _read_once(graph: Graph, inputs: Iterable[Sequence[str]], product: BoolArray) -> FloatArray:
     """Elements that each part reads and that no ``product`` before it has read; constants aside."""
     elements = {n: t.elements for n, t in graph.tensors.items() if not t.is_constant}
     once = np.zeros(len(product))

@@ -9,18 +9,15 @@ share everything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from hetsched.costs import Domain, FloatArray, Queue
 from hetsched.graph import DType, Graph
 from hetsched.socs import SoC
 from hetsched.states import resident
 from hetsched_cost_models.roofline import Rates
-
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
+from hetsched_cost_models.work import BoolArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,18 +15,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from hetsched.socs import Processor, SoC
 from hetsched_cost_models.operators import CLASSES
 from hetsched_cost_models.parameters import system_cache_defaults
 from hetsched_cost_models.residency import spill
-from hetsched_cost_models.work import FloatArray, Work
-
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
+from hetsched_cost_models.work import BoolArray, FloatArray, Work
 
 _PRODUCT = CLASSES.index("gemm")
 _SPARSE = [CLASSES.index(c) for c in ("conv1x1", "conv", "transposed", "gemm")]
@@ -70,15 +66,29 @@ class Extra:
         """Share of the traffic of ``size`` bytes that the added cache serves."""
         return np.zeros(len(size)) if self.cache_bytes <= 0.0 else 1.0 - spill(size / self.cache_bytes)
 
-    def sparse(self, work: Work, weights: FloatArray) -> BoolArray:
+    def left(self, work: Work, macs: FloatArray, weights: FloatArray, weight_bytes: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """What stays for the processor: multiply-accumulates and bytes of weights; and the bytes of those that are used in memory.
+
+        Args:
+            work: of the operators.
+            macs: [n] multiply-accumulates.
+            weights: [n] bytes of weights.
+            weight_bytes: of one dense weight.
+        """
+        sparse, inside = self._sparse(work, weights), self._in_memory(work, weights)
+        weights = np.where(sparse, weights * self._kept(weight_bytes), weights)
+        near = np.where(inside, weights, 0.0)
+        return np.where(inside, 0.0, np.where(sparse, macs / self.sparsity, macs)), weights - near, near
+
+    def _sparse(self, work: Work, weights: FloatArray) -> BoolArray:
         """[n] whose weights have zeros to skip."""
         return np.asarray(np.isin(work.cls, _SPARSE) & (weights > 0.0) & (self.sparsity > 1.0))
 
-    def kept(self, weight_bytes: float) -> float:
+    def _kept(self, weight_bytes: float) -> float:
         """Bytes of sparse weights over those of dense ones of ``weight_bytes`` each."""
         return min(1.0, (1.0 + _INDEX_BITS / (8.0 * weight_bytes)) / self.sparsity)
 
-    def in_memory(self, work: Work, weights: FloatArray) -> BoolArray:
+    def _in_memory(self, work: Work, weights: FloatArray) -> BoolArray:
         """[n] what is computed in memory: products of one row with constant weights."""
         return np.asarray((work.cls == _PRODUCT) & (work.m <= 1.0) & (weights > 0.0) & (self.in_memory_bytes_s > 0.0))
 

@@ -23,6 +23,7 @@ from hetsched_cost_models.operators import GATHERS, SLICES, VECTOR_KINDS, is_kno
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,10 +130,8 @@ def test_the_shipped_rows_have_operators_and_scores_that_are_not_of_chance() -> 
     assert min(found["with CPU layers: models not fitted"].right, found["with CPU layers: family left out"].right) > 0.75
 
 
-def test_the_shipped_fit_has_few_parameters_and_families_hardly_change_it() -> None:
+def test_families_hardly_change_the_shipped_fit() -> None:
     mine = [r for r in rows() if concerns(r)]
-    triples = {(r.model, r.precision, r.chipset) for r in mine if r.use == "fit"}
-    assert 8 * (len(judged()) + len(SPANS) - 1) <= len(triples)
     layers = without_family()
     assert {len(set(judged().items()) ^ set(layers(r).items())) for r in mine} <= {0, 1}
 

@@ -16,7 +16,6 @@ from hetsched_cost_models.fit.language_data import rates
 from hetsched_cost_models.fit.processor_data import Row, chips, graphs, published, rows
 from hetsched_cost_models.fit.processor_fit import FOLDS, KINDS, Fitted, fit, folds, half_width
 from hetsched_cost_models.fit.processor_form import ANE_BANDWIDTH, DEPTH_HALF, Stack, cores_of_row
-from hetsched_cost_models.language_rates import shipped
 from hetsched_cost_models.parameters import FITTED as FOLDER
 from hetsched_cost_models.parameters import family_of, read_parameters
 from hetsched_cost_models.roofline import queue_rates
@@ -100,12 +99,10 @@ def test_more_work_is_never_faster() -> None:
 def test_the_roofline_takes_over_what_was_fitted() -> None:
     """The files of the families are what the stored fits make of them."""
     for name in ("adreno", "mali"):
-        made = processor_families.gpu(_values("gpu"), name, _width(name))
-        _same(made, (FOLDER / f"{name}.yaml").read_text("utf-8"))
-    made = processor_families.ane(_values("npu"), ANE_BANDWIDTH, _width("ane"))
-    _same(made, (FOLDER / "ane.yaml").read_text("utf-8"))
+        assert processor_families.gpu(_values("gpu"), name, _width(name)) == (FOLDER / f"{name}.yaml").read_text("utf-8")
+    assert processor_families.ane(_values("npu"), ANE_BANDWIDTH, _width("ane")) == (FOLDER / "ane.yaml").read_text("utf-8")
     for name in ("cortex", "apple-cpu"):
-        _same(processor_families.cpu(_values("cpu"), name, _width(name)), (FOLDER / f"{name}.yaml").read_text("utf-8"))
+        assert processor_families.cpu(_values("cpu"), name, _width(name)) == (FOLDER / f"{name}.yaml").read_text("utf-8")
     soc = load_soc("snapdragon-8-gen-3")
     cpu = family_of(soc.by_name["cpu"])
     assert cpu.depth_half == DEPTH_HALF
@@ -139,22 +136,6 @@ def test_small_layers_leave_a_gpu_idle_and_ncnn_starts_slowly_on_phones() -> Non
     assert seconds(row, **{"fixed_s/ncnn": 1.0}) - seconds(row) == pytest.approx(1.0 - values["fixed_s/ncnn"])
     laptop = replace(row, chip="snapdragon-x-elite")
     assert seconds(laptop, **{"fixed_s/ncnn": 1.0}) == seconds(laptop)
-
-
-def _same(made: str, stored: str) -> None:
-    """Equal but for rounding: the stored fits have four digits."""
-    ours, theirs = made.splitlines(), stored.splitlines()
-    assert len(ours) == len(theirs)
-    for a, b in zip(ours, theirs, strict=True):
-        if "value" not in a:
-            assert a == b
-            continue
-        assert a.split("{")[0] == b.split("{")[0]
-        assert _number(a) == pytest.approx(_number(b), rel=2e-3)
-
-
-def _number(line: str) -> float:
-    return float(line.partition("value: ")[2].partition(",")[0])
 
 
 def test_more_cores_reach_less_than_the_sum_of_their_rates() -> None:
@@ -221,12 +202,6 @@ def test_power_grows_with_frequency() -> None:
 def test_the_fit_of_power_is_what_is_stored() -> None:
     values = power.named(power.fit(power.points()))
     assert values == {n: pytest.approx(v, rel=2e-3) for n, v in _values("power").items()}
-
-
-def test_a_parameter_for_eight_triples() -> None:
-    stored = sum(len(STORED[n]) for n in KINDS) + sum(len(p) for p in shipped().parameters.values())
-    seen = {(r.model, r.precision, r.chip, r.unit) for r in rows()} | {(r.model, f"{r.bits:g}", r.chip, r.unit) for r in rates()}
-    assert 8 * stored <= len(seen)
 
 
 def test_points_are_of_chips_with_a_file() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError, UnknownRuntimeError, UnsupportedModelError
-from hetsched.graph import DType, Graph, Op
+from hetsched.graph import DType, Graph, Op, Role
 from hetsched.segments import schedule
 from hetsched.soc_files import list_socs, load_soc
 from hetsched.socs import SoC
@@ -22,6 +23,18 @@ CONV = {"x": (1, 16, 8, 8), "w": (16, 16, 1, 1), "a": (1, 16, 8, 8), "y": (1, 16
 @pytest.fixture
 def float_graph(graph_of: Callable[..., Graph]) -> Graph:
     return graph_of([("Conv", ["x", "w"], ["a"]), ("Sin", ["a"], ["y"])], CONV, constants=("w",))
+
+
+@pytest.fixture
+def decode_graph(graph_of: Callable[..., Graph]) -> Graph:
+    """One attention of a decoder's step after nine tokens."""
+    cache = {"pk": (1, 2, 9, 8), "pv": (1, 2, 9, 8), "nk": (1, 2, 10, 8), "nv": (1, 2, 10, 8)}
+    attrs = {"num_heads": 2, "kv_num_heads": 2, "head_dim": 8, "batch": 1, "window": 0, "scale": 1.0, "softcap": 0.0}
+    made = graph_of(
+        [("GroupQueryAttention", ["q", "k", "v", "pk", "pv"], ["y", "nk", "nv"], attrs)],
+        cache | dict.fromkeys(("q", "k", "v", "y"), (1, 16)),
+    )
+    return made.replace(tensors={n: replace(t, role=Role.STATE) if n in cache else t for n, t in made.tensors.items()})
 
 
 @pytest.fixture
@@ -182,9 +195,17 @@ def test_a_runtime_of_other_socs_is_refused_and_the_own_ones_are_named(float_gra
     soc = load_soc(name)
     with pytest.raises(UnknownRuntimeError, match=f"{name} does not know the runtime '{runtime}'") as e:
         build_table(float_graph, soc, runtime=runtime)
-    for own in runtimes_of(soc):
+    for own in runtimes_of(soc, decoder=False):
         assert own in str(e.value)
         build_table(float_graph, soc, runtime=own)
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("apple-a17-pro", "litert"), ("apple-a17-pro", "mlx"), ("snapdragon-8-gen-3", "llama.cpp")])
+def test_an_engine_of_language_models_runs_no_other_model(float_graph: Graph, decode_graph: Graph, name: str, runtime: str) -> None:
+    soc = load_soc(name)
+    with pytest.raises(UnknownRuntimeError, match=f"runtime '{runtime}' except for language models with a cache: use one of default"):
+        build_table(float_graph, soc, runtime=runtime)
+    assert f"{runtime} on the " in build_table(decode_graph, soc, runtime=runtime).notes[-1]
 
 
 def test_the_host_offers_what_its_kernels_have(float_graph: Graph, soc: SoC) -> None:

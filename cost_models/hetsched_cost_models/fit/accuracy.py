@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from hetsched_cost_models.fit import intervals
-from hetsched_cost_models.fit.dataset import BASE, CHIPS, EARLIER, SISTERS, Row, of_chip, triples
+from hetsched_cost_models.fit.dataset import BASE, CHIPS, EARLIER, SISTERS, Row, of_chip
 from hetsched_cost_models.fit.form import Chip, Problem
-from hetsched_cost_models.fit.priors import FITTED
 from hetsched_cost_models.fit.scores import Score, score
 from hetsched_cost_models.fit.solving import fit, left_out, parameters, without
 from hetsched_cost_models.work import FloatArray
@@ -130,12 +129,6 @@ def chip_left_out(base: Fitted, chip: str) -> Iterator[Figure]:
     yield Figure(f"{name} anchored, against one ratio fitted to its rows", f"< {ratio.median:.1%}" if goals else "", text, better)
 
 
-def economy() -> Figure:
-    """At least eight distinct (model, precision, chip) triples for every fitted parameter."""
-    each = triples() / len(FITTED)
-    return Figure("triples of the fit rows per fitted parameter", ">= 8", f"{triples()} / {len(FITTED)} = {each:.1f}", each >= 8)
-
-
 def figures(base: Fitted) -> Iterator[Figure]:
     """The whole table; the other judged chips are fitted on the way."""
     for chip in JUDGED:
@@ -146,7 +139,6 @@ def figures(base: Fitted) -> Iterator[Figure]:
     for chip in CHIPS:
         if chip != base.chip:
             yield from chip_left_out(base, chip)
-    yield economy()
 
 
 def _at_most(what: str, goal: float, value: float) -> Figure:

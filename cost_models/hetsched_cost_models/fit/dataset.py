@@ -124,8 +124,3 @@ def rows() -> tuple[Row, ...]:
 def of_chip(chipset: str, release: str = RELEASE) -> tuple[Row, ...]:
     """Rows of one chip and release."""
     return tuple(r for r in rows() if r.chipset == chipset and r.release == release)
-
-
-def triples() -> int:
-    """Distinct (model, precision, chip) triples among the rows that may be fitted."""
-    return len({(r.model, r.precision, r.chipset) for r in rows() if r.use == "fit"})

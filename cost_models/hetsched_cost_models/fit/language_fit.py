@@ -14,7 +14,7 @@ from hetsched_cost_models.fit.intervals import COVERAGE
 from hetsched_cost_models.fit.language_data import Rate
 from hetsched_cost_models.fit.scores import weighted_quantile
 from hetsched_cost_models.language_form import Form, Place, Step, usual_place
-from hetsched_cost_models.work import FloatArray
+from hetsched_cost_models.work import BoolArray, FloatArray
 
 FOLDS = 10
 #: How soon errors stop counting, step by step: far ones pull first, so that the minimum does not depend on where a fit starts.
@@ -111,8 +111,18 @@ class LanguageFit:
     @property
     def by_group(self) -> list[float]:
         """Median error of every model x chip."""
+        return self.medians(np.ones(len(self.rows), bool))
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether a row's engine was measured on the chip with other models."""
+        found = seen(self.rows)
+        return np.array([found[f"{r.engine}/{r.unit}/{r.chip}"] != {r.group} for r in self.rows])
+
+    def medians(self, mine: BoolArray) -> list[float]:
+        """Median error of every model x chip over the rows that are ``mine``."""
         groups = np.array([r.group for r in self.rows])
-        return [float(np.median(self.errors[groups == g])) for g in sorted(set(groups.tolist()))]
+        return [float(np.median(self.errors[mine & (groups == g)])) for g in sorted(set(groups[mine].tolist()))]
 
 
 def repeat_spread(rows: Sequence[Rate], phase: str) -> tuple[float, int]:
@@ -153,10 +163,8 @@ def half_widths(found: LanguageFit) -> dict[str, float]:
     ``seen``: of an engine that was measured on the chip with other models, ``unseen``: of one that was not. The narrower case is at
     least as sure as the wider one.
     """
-    known = seen(found.rows)
-    other = np.array([known[f"{r.engine}/{r.unit}/{r.chip}"] != {r.group} for r in found.rows])
     out = {}
-    for case, mine in (("seen", other), ("unseen", ~other)):
+    for case, mine in (("seen", found.known), ("unseen", ~found.known)):
         groups = Counter(r.group for r, m in zip(found.rows, mine.tolist(), strict=True) if m)
         weights = np.array([1.0 / groups[r.group] if m else 0.0 for r, m in zip(found.rows, mine.tolist(), strict=True)])
         out[case] = weighted_quantile(np.abs(found.apart), weights, min(1.0, COVERAGE * (len(groups) + 1) / len(groups)))

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hetsched_cost_models.work import FloatArray
+from hetsched_cost_models.work import BoolArray, FloatArray
 
 POINTS_FILE = Path(__file__).parent.parent / "data" / "cpu_power.csv"
 #: Name -> (prior, what it is). Exponents may be negative, so that values are fitted as they are.
@@ -47,7 +47,7 @@ class Points:
     shared: FloatArray
     milliwatts: FloatArray
 
-    def pick(self, where: npt.NDArray[np.bool_]) -> Points:
+    def pick(self, where: BoolArray) -> Points:
         """Those where ``where`` is true."""
         return Points(*(getattr(self, f.name)[where] for f in fields(self)))
 
@@ -69,8 +69,8 @@ def log_milliwatts(q: Points, p: Mapping[str, float]) -> FloatArray:
     return np.asarray(np.log(np.exp(p["floor"] + p["l"] * q.shared) + capacitance * q.ghz * volts**2))
 
 
-def fit(q: Points, start: FloatArray | None = None) -> FloatArray:
-    """Values of :data:`PRIORS`; every cluster counts alike."""
+def fit(q: Points) -> FloatArray:
+    """Values of :data:`PRIORS`, from the priors; every cluster counts alike."""
     from scipy.optimize import least_squares
 
     _, index, count = np.unique(q.cluster, return_inverse=True, return_counts=True)
@@ -79,8 +79,7 @@ def fit(q: Points, start: FloatArray | None = None) -> FloatArray:
     def residuals(x: FloatArray) -> FloatArray:
         return np.asarray(root * np.arctan(_SOFT * (log_milliwatts(q, named(x)) - measured)) / _SOFT)
 
-    begin = np.array([v for v, _ in PRIORS.values()]) if start is None else start
-    return np.asarray(least_squares(residuals, begin, max_nfev=60).x)
+    return np.asarray(least_squares(residuals, [v for v, _ in PRIORS.values()], max_nfev=60).x)
 
 
 def named(x: FloatArray) -> dict[str, float]:
@@ -88,12 +87,12 @@ def named(x: FloatArray) -> dict[str, float]:
     return dict(zip(PRIORS, map(float, x), strict=True))
 
 
-def left_out(q: Points, start: FloatArray) -> FloatArray:
+def left_out(q: Points) -> FloatArray:
     """|predicted - measured| / measured of every point, by a fit without its chip."""
     errors = np.zeros(len(q.ghz))
     for chip in np.unique(q.chip):
         own = q.chip == chip
-        p = named(fit(q.pick(~own), start))
+        p = named(fit(q.pick(~own)))
         errors[own] = np.abs(np.expm1(log_milliwatts(q.pick(own), p) - np.log(q.milliwatts[own])))
     return errors
 

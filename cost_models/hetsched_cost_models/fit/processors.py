@@ -15,7 +15,7 @@ import numpy as np
 
 from hetsched.soc_files import load_soc
 from hetsched_cost_models import language_rates
-from hetsched_cost_models.fit import language_fit, power, processor_families
+from hetsched_cost_models.fit import economy, language_fit, power, processor_families
 from hetsched_cost_models.fit.accuracy import Figure
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.processor_data import Row, chips, rows
@@ -48,8 +48,7 @@ def fits() -> Fits:
     units = {name: fitted(kind, [r for r in rows() if r.unit == name]) for name, kind in KINDS.items()}
     language = {phase: language_fit.fitted(rates(), phase) for phase in ("decode", "prefill")}
     points = power.points()
-    x = power.fit(points)
-    return Fits(units, language, power.named(x), power.left_out(points, x))
+    return Fits(units, language, power.named(power.fit(points)), power.left_out(points))
 
 
 def by_model(found: Sequence[Row], errors: Sequence[float]) -> float:
@@ -126,6 +125,10 @@ def _language(f: Fits) -> Iterator[Figure]:
         yield _figure(f"language models, {phase}: median of all rows alike", None, float(np.median(fit.errors)), f"{len(fit.rows)} rows")
         spread, repeats = language_fit.repeat_spread(fit.rows, phase)
         yield _figure(f"spread of repeats, {phase}", None, spread, f"{repeats} rows")
+        for what, mine in (("measured", fit.known), ("not measured", ~fit.known)):
+            found = fit.medians(mine)
+            name = f"{phase}, engines {what} on the chip with other models: median"
+            yield _figure(name, None, float(np.median(found)), f"{len(found)} model x chip")
         for app, what in ((False, "benchmarks"), (True, "phone apps")):
             own = [e for r, e in zip(fit.rows, fit.errors.tolist(), strict=True) if r.app == app]
             if own:
@@ -142,8 +145,8 @@ def _power(f: Fits) -> Iterator[Figure]:
     yield _figure("the same on chips with a SoC file", None, float(np.median(f.power_errors[filed])), detail)
     each = list(power.by_cluster(points, f.power_errors))
     yield _figure("the same, clusters alike", None, float(np.median(each)), f"{len(each)} clusters")
-    # Where a prompt's rate stands beside them, the joules are the prompt's.
-    spent = [r for r in rates() if r.j_per_token > 0 and r.prefill == 0]
+    # Two rows give a prompt's rate beside them, but as a prompt's joules the one would be 630 W: all are decoding's.
+    spent = [r for r in rates() if r.j_per_token > 0]
     errors = [abs(_joules(r, f) / r.j_per_token - 1.0) for r in spent]
     yield Figure("joules a token: median error", "", f"{np.median(errors):.1%} ({len(spent)} rows)")
 
@@ -161,14 +164,6 @@ def _joules(r: Rate, f: Fits) -> float:
     return busy * seconds + float(form.bytes[0]) * soc.memory.energy_j_per_byte.value
 
 
-def parameter_count(f: Fits) -> tuple[int, int]:
-    """Fitted parameters of latencies and rates, and distinct (model, precision, chip) that they were fitted to."""
-    parameters = sum(len(k.priors) for k in KINDS.values()) + sum(len(v.shipped) for v in f.language.values())
-    seen = {(r.model, r.precision, r.chip, r.unit) for fit in f.units.values() for r in fit.rows}
-    seen |= {(r.model, f"{r.bits:g}", r.chip, r.unit) for fit in f.language.values() for r in fit.rows}
-    return parameters, len(seen)
-
-
 def figures(f: Fits | None = None) -> Iterator[Figure]:
     """The whole table."""
     f = f or fits()
@@ -177,18 +172,21 @@ def figures(f: Fits | None = None) -> Iterator[Figure]:
     yield from _apple(f)
     yield from _language(f)
     yield from _power(f)
-    count, seen = parameter_count(f)
-    yield Figure("model, precision, chip, unit per fitted parameter", ">= 8", f"{seen} / {count} = {seen / count:.1f}", seen >= 8 * count)
+    yield from economy.figures()
 
 
 def texts(f: Fits) -> dict[str, str]:
     """Every file that the fits write: their own, and what the roofline takes over."""
-    cpu, gpu = (f.units[u].kind.parameters(f.units[u].shipped) for u in ("cpu", "gpu"))
+    cpu, gpu, npu = (_stored(f.units[u]) for u in ("cpu", "gpu", "npu"))
     taken = {f"{n}.yaml": processor_families.gpu(gpu, n, half_width(f.units["gpu"])) for n in ("adreno", "mali")}
     taken |= {f"{n}.yaml": processor_families.cpu(cpu, n, half_width(f.units["cpu"])) for n in ("cortex", "apple-cpu")}
-    npu = f.units["npu"]
-    ane = processor_families.ane(npu.kind.parameters(npu.shipped), ANE_BANDWIDTH, half_width(npu))
+    ane = processor_families.ane(npu, ANE_BANDWIDTH, half_width(f.units["npu"]))
     return {FILE: file_text(f), "ane.yaml": ane, language_rates.FILE: language_fit.file_text(f.language)} | taken
+
+
+def _stored(fit: Fitted) -> dict[str, float]:
+    """The parameters as ``processors.yaml`` has them."""
+    return {n: float(f"{v:.4g}") for n, v in fit.kind.parameters(fit.shipped).items()}
 
 
 def file_text(f: Fits) -> str:
