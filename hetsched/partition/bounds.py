@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetsched.partition.chain import INFINITE, Chain, chains
-from hetsched.partition.relaxed import Block, Relaxed, shortest
+from hetsched.partition.additive_chain import AdditiveChain
+from hetsched.partition.chain import Chain, chains
+from hetsched.partition.frontier import Additive
 from hetsched.partition.timing import Costs
 
 
@@ -58,47 +59,5 @@ def chain_bound(c: Costs) -> float:
 
 
 def energy_bound(c: Costs) -> float:
-    """The additive energy of ops, of the transfers between neighbouring cuts, and of the queue switches that blocks force."""
-    switch = _switches(c)
-    first = c.launch_j
-    reached: dict[int, float] = {-1: 0.0}
-    for block in Relaxed(c).blocks():
-        exits = [-1] if block.exit < 0 else list(c.alts[block.exit])
-        following = dict.fromkeys(exits, INFINITE)
-        for a, so_far in reached.items():
-            for b in exits:
-                following[b] = min(following[b], so_far + _block_energy(c, block, a, b, switch, first))
-        reached = following
-    return min(reached.values()) * (1 - 1e-12)
-
-
-def _switches(c: Costs) -> list[list[float]]:
-    """[p][q] least energy of getting from an open segment on p to one on q; ``[p][queues]`` to the host at the end."""
-    cost = shortest(c.sync_j, c.launch_j)
-    return [[*row, min(x + c.sync_j[j][c.host] for j, x in enumerate(row))] for row in cost]
-
-
-def _block_energy(c: Costs, block: Block, a: int, b: int, switch: Sequence[Sequence[float]], first: Sequence[float]) -> float:
-    """Least energy of a block's inner ops, its exit and the switches on the way."""
-    q = range(c.queues)
-
-    def enter(r: int) -> float:
-        return first[r] if a < 0 else switch[c.queue[a]][r]
-
-    def leave(r: int) -> float:
-        return switch[r][c.queues if b < 0 else c.queue[b]]
-
-    own = 0.0 if b < 0 else c.energy[b]
-    if not block.inner:
-        if a < 0:
-            return own + (0.0 if b < 0 else first[c.queue[b]])
-        tensors = [t for t in c.inputs[block.exit] if c.producer[t] == block.entry] if b >= 0 else []
-        moved = sum(c.transfer_j[t][c.domain[a]][c.domain[b]] for t in tensors) if b >= 0 and c.domain[a] != c.domain[b] else 0.0
-        return own + moved + leave(c.queue[a])
-    least = sum(min(c.energy[x] for x in c.alts[v]) for v in block.inner)
-    alone = [sum(min((c.energy[x] for x in c.alts[v] if c.queue[x] == r), default=INFINITE) for v in block.inner) for r in q]
-    mono = min(enter(r) + alone[r] + leave(r) for r in q)
-    if len(block.inner) == 1:
-        return own + mono
-    mixed = min(enter(r) + switch[r][s] + leave(s) for r in q for s in q if r != s) if c.queues > 1 else INFINITE
-    return own + min(mono, least + mixed)
+    """The least additive energy that the chain of blocks of :mod:`hetsched.partition.additive_chain` needs, in joules."""
+    return AdditiveChain(c, Additive(c, 0.0, 1.0)).bound()[0]

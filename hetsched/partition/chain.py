@@ -8,7 +8,8 @@ op is off it, and the path through that op pays its crossings.
 
 from __future__ import annotations
 
-from hetsched.partition.relaxed import Block, Relaxed, simplified
+from hetsched.partition.blocks import Block, light_ops
+from hetsched.partition.relaxed import Relaxed, simplified
 from hetsched.partition.timing import Costs
 
 INFINITE = float("inf")
@@ -55,6 +56,25 @@ class Chain:
             b = a
         return cost[-1] * (1 - 1e-12), path[::-1]
 
+    def signature(self, arc: tuple[int, int, int]) -> str:
+        """Equal for arcs whose blocks cost the same in every way."""
+        c, relaxed, (k, a, b) = self.c, self.relaxed, arc
+        block = self.blocks[k]
+        ops = (block.entry, *block.inner, block.exit)
+        place = {v: i for i, v in enumerate(ops) if v >= 0}
+        tensors = {t: i for i, t in enumerate(dict.fromkeys(t for v in ops[1:] if v >= 0 for t in c.inputs[v]))}
+        rows: list[object] = [len(ops), block.entry < 0, block.exit < 0]
+        for v in (v for v in ops[1:] if v >= 0):
+            rows.append([(c.queue[x], c.domain[x], c.time[x]) for x in ([b] if v == block.exit else c.alts[v])])
+            rows.append([(place[u], matrix) for u, matrix in relaxed.preds[v].items() if u in place])
+            rows.append([tensors[t] for t in c.inputs[v]])
+            rows.append(relaxed.arrive[v] if block.entry < 0 else relaxed.follow[v] if block.exit < 0 else ())
+        for t in tensors:
+            p = c.producer[t]
+            readers = sum(t in c.inputs[s] for s in c.succs[p]) if p >= 0 else 0
+            rows.append((place.get(p, -1 if p < 0 else -2), readers, c.transfer[t]))
+        return repr((rows, None if a < 0 else (c.queue[a], c.domain[a], a - c.alts[block.entry].start)))
+
     def _least(self, block: Block, a: int, b: int, forward: dict[int, list[float]], backward: dict[int, list[float]]) -> float:
         c = self.c
         if block.exit >= 0:
@@ -87,14 +107,15 @@ SHARES = (0.0, 0.003, 0.01, 0.03, 0.1)
 
 def chains(c: Costs) -> list[Chain]:
     """Chains with more and more light ops left out, best bound first."""
+    light = light_ops(c.preds, [min(c.time[a] for a in row) for row in c.alts], SHARES[-1])
     found: list[Chain] = []
     sizes: list[int] = []
     for share in SHARES:
-        relaxed = simplified(c, share)
-        if len(relaxed.ops) in sizes:
+        left_out = [v for v, made_up in light if made_up <= share and share > 0]
+        if len(left_out) in sizes:
             continue
-        sizes.append(len(relaxed.ops))
-        found.append(Chain(relaxed))
+        sizes.append(len(left_out))
+        found.append(Chain(simplified(c, left_out)))
         if all(not b.inner for b in found[-1].blocks):
             break
     return sorted(found, key=lambda chain: -chain.bound()[0])

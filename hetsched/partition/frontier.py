@@ -10,17 +10,31 @@ the optimum; only the width cap may lose it, and then the result says so.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hetsched.partition.timing import Costs
+
+if TYPE_CHECKING:
+    from hetsched.partition.frontier_core import Packed
 
 #: A state of the frontier: (cost, queue of the open segment, codes of the live tensors, parent state, alternative).
 State = tuple[float, int, tuple[int, ...], int, int]
 COMPARED = 32
-NARROW = 25
-PER_STATE = 6e-6
-"""Units per state and alternative of the next op (measured: 2 to 8 µs)."""
+NARROW = 8
+COLUMNS = 16
+"""So many live tensors are as much work as the rest of a state."""
+PER_STATE = 4e-6
+"""Units per state and alternative of the next op (measured)."""
+PER_STATE_COMPILED = 4e-7
+"""The same in the compiled DP."""
+COMPILED_OPS = 250
+"""Larger graphs are given to the compiled DP."""
 INFINITE = float("inf")
 
 
@@ -28,6 +42,7 @@ class Additive:
     """Per-op, per-transfer and per-switch costs: ``seconds_weight`` times serial seconds plus ``energy_weight`` times joules."""
 
     def __init__(self, c: Costs, seconds_weight: float = 1.0, energy_weight: float = 0.0, per_segment: float = 0.0) -> None:
+        self.c = c
         w, e, q = seconds_weight, energy_weight, range(c.queues)
         self.op = [w * t + e * j for t, j in zip(c.time, c.energy, strict=True)]
         self.transfer = c.transfer if (w, e) == (1.0, 0.0) else _mix(c, w, e)
@@ -37,6 +52,20 @@ class Additive:
         ends = [[*self.switch[p], self.last[p]] for p in q]
         self.imitate = [[max(a - b for a, b in zip(ends[j], ends[s], strict=True)) for s in q] for j in q]
         """[j][s] most that an open segment on j can cost more than one on s, whatever comes next."""
+
+    def with_ops(self, op: list[float]) -> Additive:
+        """The same with other costs of the alternatives."""
+        other = copy(self)
+        other.__dict__.pop("packed", None)
+        other.op = op
+        return other
+
+    @cached_property
+    def packed(self) -> Packed:
+        """The costs as arrays, for the compiled DP."""
+        from hetsched.partition.frontier_core import packed
+
+        return packed(self.c, self)
 
 
 def _mix(c: Costs, w: float, e: float) -> list[list[list[float]]]:
@@ -69,13 +98,16 @@ def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 5
     """
     if not order:
         return FrontierResult(0.0, (), True, 0)
+    if len(order) > COMPILED_OPS:
+        return compiled_optimum(order, add, cap, units)
     frontier = _Frontier(c, add)
     layer: list[State] = [(0.0, -1, (), -1, -1)]
     history: list[list[State]] = []
     exact, width, spent = True, 1, 0.0
     for op in order:
-        spent += PER_STATE * len(layer) * len(c.alts[op])
+        tried = len(layer) * len(c.alts[op])
         layer = frontier.prune(frontier.advance(layer, op))
+        spent += PER_STATE * tried * (1 + len(frontier.live) / COLUMNS)
         width, cap = max(width, len(layer)), min(cap, NARROW) if spent > units else cap
         if len(layer) > cap:
             layer, exact = layer[:cap], False
@@ -87,6 +119,16 @@ def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 5
         _, _, _, parent, alt = states[best]
         alternative[op], best = alt, parent
     return FrontierResult(cost, tuple(alternative), exact, width, spent)
+
+
+def compiled_optimum(order: Sequence[int], add: Additive, cap: int, units: float) -> FrontierResult:
+    """The same as :func:`frontier_optimum`, compiled: loading the compiler pays for large graphs only."""
+    from hetsched.partition.frontier_core import optimum
+
+    cost, alternative, exact, width, tried = optimum(
+        add.packed, np.array(order), cap, NARROW, COMPARED, COLUMNS, units / PER_STATE_COMPILED
+    )
+    return FrontierResult(float(cost), tuple(alternative.tolist()), bool(exact), int(width), PER_STATE_COMPILED * float(tried))
 
 
 class _Frontier:

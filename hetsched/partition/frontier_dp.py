@@ -8,17 +8,13 @@ from dataclasses import dataclass, replace
 from hetsched.partition.frontier import Additive, FrontierResult, frontier_optimum
 from hetsched.partition.orders import affinity, depth_first, file_order, is_chain
 from hetsched.partition.problem import Budget, Problem, Solution, value_of
-from hetsched.partition.search import as_solution
-from hetsched.partition.timing import Costs, figures, value
+from hetsched.partition.timing import Costs, figures, measure, value
 from hetsched.segments import schedule
-
-LARGE = 1500
-"""Graphs with more ops than this get fewer orders and a narrower beam."""
 
 
 @dataclass(frozen=True)
 class FrontierDP:
-    """Serial latency (or energy) exactly for the file order, depth-first, and affinity orders in turn with the DP.
+    """Serial latency (or energy) exactly for the depth-first order, the file's, and affinity orders in turn with the DP.
 
     Energy is additive, so for a chain its optimum is proven. A serial optimum bounds the latency of overlapping queues
     only where the graph has a single topological order; elsewhere it is a solution, never a bound.
@@ -28,27 +24,29 @@ class FrontierDP:
     cap: int = 500
     share: float = 0.2
     """Of the budget's units; when they are spent no further order is tried, and the beam of the last one narrows."""
+    most: float = 0.01
+    """Units at most, whatever the budget: a frontier that is wide in the first order costs more than it brings."""
 
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""
         c = Costs(problem.table)
         found, exact = self.candidates(problem, c, budget)
-        order, alternative = min(found, key=lambda k: value(problem, figures(c, *k)))
-        solution = as_solution(problem, "frontier-dp", order, alternative)
+        timed = [figures(c, *k) for k in found]
+        (order, alternative), best = min(zip(found, timed, strict=True), key=lambda k: value(problem, k[1]))
+        solution = Solution("frontier-dp", tuple(order), alternative, measure(problem.objective, best))
         bound = chain_optimum(problem, c, found[0], exact)
         notes = () if exact else (f"the frontier was wider than {self.cap} states or the budget: a beam search, not exact",)
         return replace(solution, bound=bound, status="optimal" if bound >= solution.objective * (1 - 1e-9) else "heuristic", notes=notes)
 
     def candidates(self, problem: Problem, c: Costs, budget: Budget) -> tuple[list[tuple[list[int], tuple[int, ...]]], bool]:
-        """``(order, alternative)`` per order and weighting; whether the first, in file order, is exact."""
-        cap = self.cap if c.n <= LARGE else max(50, self.cap // 20)
-        left = self.share * budget.units
+        """``(order, alternative)`` per order and weighting; whether the first is exact."""
+        left = min(self.share * budget.units, self.most)
         found: list[tuple[list[int], tuple[int, ...]]] = []
         exact = True
         for add in self.weightings(problem, c):
             best: FrontierResult | None = None
             for order in self.orders(c, found):
-                got = frontier_optimum(c, order, add, cap, left)
+                got = frontier_optimum(c, order, add, self.cap, left)
                 left -= got.units
                 budget.charge(got.units)
                 exact = exact and (got.exact or bool(found))
@@ -58,6 +56,10 @@ class FrontierDP:
                 if best is not None and len(found) > 3 and got.cost >= best.cost:
                     break
                 best = got if best is None or got.cost < best.cost else best
+        if problem.objective == "period":
+            from hetsched.partition.balancing import levelled
+
+            found.extend(levelled(c, budget))
         if problem.limits:
             from hetsched.partition.lagrangian import search
 
@@ -77,9 +79,9 @@ class FrontierDP:
             yield Additive(c, w, e)
 
     def orders(self, c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
-        """File order, depth-first, by the fastest queue, then regrouped around the last placement found."""
-        yield file_order(c)
+        """Depth-first (few live tensors), as in the file, by the fastest queue, then regrouped around the last placement found."""
         yield depth_first(c)
+        yield file_order(c)
         yield affinity(c, [c.queue[min(row, key=lambda a: (c.time[a], a))] for row in c.alts])
         for _ in range(self.rounds):
             yield affinity(c, [c.queue[a] for a in found[-1][1]])

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hetsched.errors import InfeasibleError
+from hetsched.partition.additive_chain import least_cost
 from hetsched.partition.bounds import lower_bound
 from hetsched.partition.chain import Chain, chains
+from hetsched.partition.frontier import Additive
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.heft import Cpop, Heft, Peft
 from hetsched.partition.problem import Budget, Problem, Solution, Solver
@@ -22,7 +24,7 @@ from hetsched.partition.single import SingleQueue
 from hetsched.partition.timing import Costs, figures, value
 from hetsched.partition.vendor import Vendor
 
-EXACT_OPS = 9
+EXACT_OPS = 10
 """Graphs of at most this many ops are given to the whole slot model."""
 TOLERANCE = 0.01
 """Larger graphs are searched until the proven gap is at most this."""
@@ -31,6 +33,8 @@ RESOLUTION = 1e-5
 DESCENT = 0.08
 """Most of the budget that local search may spend on each of its three starts."""
 LEAST_EVALUATIONS = 200
+PHASES = 0.6
+"""Share of the budget for the search over phases."""
 CHEAP_PER_OP = 1e-3
 """Units per op of the fast solvers (without ``frontier-dp``) and of the bound together."""
 
@@ -53,6 +57,8 @@ class Ilp:
         found = chains(c) if problem.objective == "latency" else []
         bound = max([lower_bound(c, problem.objective, found), *(s.bound for s in seeds)])
         budget.report("seeds", best.objective, bound)
+        if problem.objective in ("energy", "edp"):
+            best, bound = _by_phases(problem, c, best, bound, budget)
         best = _descend(problem, c, best, seeds, budget, bound)
         budget.report("local search", best.objective, bound)
         if c.n <= EXACT_OPS and problem.objective != "edp":
@@ -103,6 +109,19 @@ def cheap_solutions(problem: Problem, budget: Budget) -> tuple[Solution, ...]:
         except InfeasibleError:
             continue
     return tuple(found)
+
+
+def _by_phases(problem: Problem, c: Costs, best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+    """The least energy in any order, which is a plan too; for the energy-delay product a factor of the bound."""
+    if bound >= best.objective * (1 - 1e-9):
+        return best, bound
+    delay = lower_bound(c, "latency") if problem.objective == "edp" else 1.0
+    known = best.objective / delay
+    good = known / (1 + (0.0 if c.n <= EXACT_OPS else TOLERANCE))
+    found = least_cost(c, Additive(c, 0.0, 1.0), known, good, budget, PHASES * budget.left)
+    if found.placed is not None and value(problem, figures(c, *found.placed)) < value(problem, figures(c, best.order, best.alternative)):
+        best = as_solution(problem, "ilp", *found.placed)
+    return best, max(bound, found.cost * delay)
 
 
 def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solution], budget: Budget, bound: float) -> Solution:

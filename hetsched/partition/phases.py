@@ -119,7 +119,7 @@ class _Run:
         self.s, self.b = block, b
         c, add, switch, q = block.c, block.add, block.switch, block.queues
         self.first = add.first if a < 0 else switch[c.queue[a]]
-        self.leave = [add.last[r] if b < 0 else switch[r][c.queue[b]] for r in q]
+        self.leave = [min(switch[r][j] + add.last[j] for j in q) if b < 0 else switch[r][c.queue[b]] for r in q]
         self.own = 0.0 if b < 0 else add.op[b]
         self.away = [min((switch[p][r] + self.leave[r] for r in q if r != p), default=INFINITE) for p in q]
         self.spine = Spine(block, self.leave, -1 if b < 0 else c.domain[b])

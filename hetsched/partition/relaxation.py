@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetsched.partition.blocks import Block
 from hetsched.partition.chain import INFINITE
 from hetsched.partition.problem import Budget
-from hetsched.partition.relaxed import Block, Matrix, Relaxed
+from hetsched.partition.relaxed import Matrix, Relaxed
 from hetsched.partition.slots import deterministic_solver, model_units, solver_units
 
 TICKS = 1 << 20

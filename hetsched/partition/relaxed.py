@@ -9,23 +9,14 @@ rest then falls into small blocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from hetsched.partition.blocks import Block, blocks
 from hetsched.partition.timing import Costs
 
 Matrix: TypeAlias = list[list[float]]
 """[i][j]: least seconds between the end of u in its i-th alternative and the start of v's own work in its j-th."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """The ops between two cuts. ``entry`` and ``exit`` are ops, or -1 for the start and the end of the inference."""
-
-    entry: int
-    inner: tuple[int, ...]
-    exit: int
 
 
 class Relaxed:
@@ -95,30 +86,9 @@ class Relaxed:
                 stack += self.preds[u]
         return seen
 
-    def incomparable(self) -> dict[int, int]:
-        """How many other ops each op is neither an ancestor nor a descendant of."""
-        before, after = dict.fromkeys(self.ops, 0), dict.fromkeys(self.ops, 0)
-        for v in self.ops:
-            for p in self.preds[v]:
-                before[v] |= before[p] | 1 << p
-        for v in reversed(self.ops):
-            for s in self.succs[v]:
-                after[v] |= after[s] | 1 << s
-        return {v: len(self.ops) - 1 - before[v].bit_count() - after[v].bit_count() for v in self.ops}
-
     def blocks(self) -> list[Block]:
-        """The ops between neighbouring cuts (ops that are comparable to every other)."""
-        count = self.incomparable()
-        out: list[Block] = []
-        entry, inner = -1, list[int]()
-        for v in self.ops:
-            if count[v] == 0:
-                out.append(Block(entry, tuple(inner), v))
-                entry, inner = v, []
-            else:
-                inner.append(v)
-        out.append(Block(entry, tuple(inner), -1))
-        return out
+        """The ops between neighbouring cuts."""
+        return blocks(self.ops, self.preds)
 
     def forward(self, block: Block, a: int) -> dict[int, list[float]]:
         """Per op and alternative, the least time from the entry's end to the op's end.
@@ -174,23 +144,9 @@ def shortest(sync: Sequence[Sequence[float]], launch: Sequence[float]) -> Matrix
     return cost
 
 
-def simplified(c: Costs, share: float) -> Relaxed:
-    """A relaxation without the ops that stand beside most others for least work, up to a share of all work.
-
-    Args:
-        c: the costs.
-        share: most work to leave out, as a share of the sum of every op's least time.
-    """
+def simplified(c: Costs, left_out: Iterable[int]) -> Relaxed:
+    """A relaxation without some ops."""
     relaxed = Relaxed(c)
-    least = [min(c.time[a] for a in row) for row in c.alts]
-    total = sum(least)
-    left = share * total
-    while relaxed.ops and share > 0:
-        count = relaxed.incomparable()
-        light = [v for v in relaxed.ops if count[v] > 0 and least[v] <= left]
-        if not light:
-            break
-        v = max(light, key=lambda v: (count[v] / (least[v] + 1e-4 * total), -v))
-        left -= least[v]
+    for v in left_out:
         relaxed.leave_out(v)
     return relaxed

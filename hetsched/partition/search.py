@@ -56,6 +56,8 @@ class LocalSearch:
         self.evaluations = 0
         self.units = PER_OP * c.n
         """Of one evaluation."""
+        self.known: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        """What has been timed already: descents often come by the same candidates again."""
 
     def improve(
         self, order: Sequence[int], alternative: Sequence[int], limit: int, target: float = 0.0
@@ -79,7 +81,10 @@ class LocalSearch:
     def _value(self, order: Sequence[int], alternative: Sequence[int]) -> float:
         self.evaluations += 1
         self.budget.charge(self.units)
-        return value(self.problem, figures(self.c, order, alternative))
+        placed = tuple(order), tuple(alternative)
+        if placed not in self.known:
+            self.known[placed] = value(self.problem, figures(self.c, *placed))
+        return self.known[placed]
 
     def _moves(self, order: list[int], alternative: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """Regroup the order; move whole runs, then single ops, to another place; both with and without regrouping."""

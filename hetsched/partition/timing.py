@@ -116,12 +116,15 @@ def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figur
     return Figures(latency, serial + seconds + sync[q][c.host], joules + c.sync_j[q][c.host], len(ends), max(busy), lost)
 
 
+def measure(objective: str, f: Figures) -> float:
+    """The objective of a timed plan (seconds, joules or joule-seconds)."""
+    if objective == "energy":
+        return f.energy_j
+    if objective == "edp":
+        return f.energy_j * f.latency_s
+    return f.period_s if objective == "period" else f.latency_s
+
+
 def value(problem: Problem, f: Figures) -> float:
     """The problem's objective; infinite where the plan breaks a limit."""
-    if problem.limits and f not in problem.limits:
-        return float("inf")
-    if problem.objective == "energy":
-        return f.energy_j
-    if problem.objective == "edp":
-        return f.energy_j * f.latency_s
-    return f.period_s if problem.objective == "period" else f.latency_s
+    return float("inf") if problem.limits and f not in problem.limits else measure(problem.objective, f)

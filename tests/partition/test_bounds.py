@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetsched.partition.blocks import incomparable, light_ops
 from hetsched.partition.bounds import area_bound, chain_bound, lower_bound
 from hetsched.partition.chain import Chain, chains
 from hetsched.partition.problem import Budget
@@ -39,7 +40,7 @@ def test_blocks_hold_every_op_once_between_comparable_cuts(random_table):
     for seed in range(30):
         c = Costs(random_table(seed, 14, density=0.4))
         relaxed = Relaxed(c)
-        blocks, cuts = relaxed.blocks(), [v for v, k in relaxed.incomparable().items() if k == 0]
+        blocks, cuts = relaxed.blocks(), [v for v, k in incomparable(relaxed.ops, relaxed.preds).items() if k == 0]
         assert [b.exit for b in blocks] == [*cuts, -1]
         assert [b.entry for b in blocks] == [-1, *cuts]
         assert sorted([v for b in blocks for v in b.inner] + cuts) == list(range(14))
@@ -65,7 +66,7 @@ def test_leaving_ops_out_keeps_the_bound_valid(random_table, optimum):
     dropped = 0
     for seed in range(60):
         c = Costs(random_table(seed, 5, 2, precisions=1, density=0.4, crossing_us=(3, 100)[seed % 2]))
-        relaxed = simplified(c, 0.5)
+        relaxed = simplified(c, [v for v, _ in light_ops(c.preds, [min(c.time[a] for a in row) for row in c.alts], 0.5)])
         dropped += c.n - len(relaxed.ops)
         assert Chain(relaxed).bound()[0] <= optimum(c)["latency"] * (1 + 1e-9)
     assert dropped > 30

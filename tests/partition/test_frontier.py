@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched.partition.frontier import Additive, frontier_optimum
+from hetsched.partition.frontier import PER_STATE, PER_STATE_COMPILED, Additive, compiled_optimum, frontier_optimum
 from hetsched.partition.orders import affinity, by_priority, depth_first, file_order, is_chain, smallest_arena
 from hetsched.partition.timing import Costs, figures
 from hetsched.segments import schedule
@@ -46,6 +46,18 @@ def test_dp_equals_brute_force_over_placements_for_its_order(random_table, seed,
     assert figures(c, order, serial.alternative).serial_s == pytest.approx(serial.cost, rel=1e-12)
     assert energy.cost == pytest.approx(min(f.energy_j for f in timed), rel=1e-12)
     assert figures(c, order, energy.alternative).energy_j == pytest.approx(energy.cost, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 25), st.booleans(), st.sampled_from([2, 7, 500]), st.sampled_from([1e-5, 1e9]))
+def test_the_compiled_dp_gives_the_same_answer(random_table, seed, n, shared, cap, units):
+    c = Costs(random_table(seed, n, 1 + seed % 3, shared_domains=shared, precisions=1 + seed % 2))
+    order = by_priority(c, np.random.default_rng(seed).random(n).tolist())
+    for add in (Additive(c), Additive(c, 0.0, 1.0)):
+        plain = frontier_optimum(c, order, add, cap, units * PER_STATE)
+        compiled = compiled_optimum(order, add, cap, units * PER_STATE_COMPILED)
+        assert (compiled.cost, compiled.alternative) == (plain.cost, plain.alternative)
+        assert (compiled.exact, compiled.width) == (plain.exact, plain.width)
 
 
 def test_a_beam_says_that_it_is_not_exact_and_is_never_below_the_optimum(random_table):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hetsched.partition.additive_chain import AdditiveChain, least_cost
@@ -19,6 +19,7 @@ def free() -> Budget:
     return Budget(wall_limit_s=1e9)
 
 
+@example(63527, 4, 3, 3, False, 0.6)  # going to the host over a third queue is cheaper than directly
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(0, 10**9), st.integers(1, 6), st.integers(1, 3), st.sampled_from([3, 60, 300]), st.booleans(), st.sampled_from([0.3, 0.6])
@@ -27,7 +28,7 @@ def test_least_energy_is_below_every_plan_and_one_block_is_exact(random_table, o
     table = random_table(seed, n, queues, precisions=1 + (n < 4), crossing_us=crossing, shared_domains=shared, density=density)
     c = Costs(table)
     add, best = Additive(c, 0.0, 1.0), optimum(c)["energy"]
-    found = least_cost(c, add, INFINITE, free(), 10.0)
+    found = least_cost(c, add, INFINITE, INFINITE, free(), 10.0)
     assert AdditiveChain(c, add).bound()[0] <= found.cost * (1 + 1e-12)
     assert found.cost <= best * (1 + 1e-9)
     assert found.placed is not None
@@ -38,7 +39,7 @@ def test_most_random_graphs_are_solved_to_the_optimum(random_table, optimum):
     exact = 0
     for seed in range(30):
         c = Costs(random_table(seed, 6, 2, precisions=1, crossing_us=(5, 60, 250)[seed % 3], density=0.35))
-        found = least_cost(c, Additive(c, 0.0, 1.0), INFINITE, free(), 10.0)
+        found = least_cost(c, Additive(c, 0.0, 1.0), INFINITE, INFINITE, free(), 10.0)
         best = optimum(c)["energy"]
         exact += found.cost >= best * (1 - 1e-9)
         if found.cost >= best * (1 - 1e-9):
@@ -58,13 +59,13 @@ def test_a_bound_without_some_ops_or_stopped_early_is_below_the_optimum(random_t
         assert got.states <= states
         chain.found[arc] = got
     assert chain.bound()[0] <= best * (1 + 1e-9)
-    assert chain.raise_to(INFINITE, free(), 10.0).cost <= best * (1 + 1e-9)
+    assert chain.raise_to(INFINITE, INFINITE, free(), 10.0).cost <= best * (1 + 1e-9)
 
 
 def test_serial_seconds_are_additive_too(random_table, optimum):
     for seed in range(20):
         c = Costs(random_table(seed, 5, 2, precisions=1, chain=True, density=0.1))
-        found = least_cost(c, Additive(c), INFINITE, free(), 5.0)
+        found = least_cost(c, Additive(c), INFINITE, INFINITE, free(), 5.0)
         assert found.cost <= figures(c, *found.placed).serial_s * (1 + 1e-12)
 
 
