@@ -87,7 +87,7 @@ def test_each_claim_holds_when_the_figure_is_changed_in_the_table(random_table, 
                     continue
                 assert loss(0.0) == pytest.approx(change.left, abs=TINY)
                 if change.below is None:
-                    assert loss(0.0) > 0
+                    assert loss(0.0) > -TINY  # a tie may fall either way
                 else:
                     assert loss(change.below) <= TINY
                     assert loss(min(change.now, change.below + STEP * change.now)) > -TINY
