@@ -174,8 +174,9 @@ def _figure_mappings() -> frozenset[str]:
 
 
 def _annotations() -> Iterator[tuple[str, str]]:
+    from hetsched import soc_thermal as heat
     from hetsched import socs
 
-    for model in (socs.SoC, socs.Memory, socs.Link, socs.Processor, socs.Cluster, socs.ThermalNode, socs.ThermalResistance, socs.Trip):
+    for model in (socs.SoC, socs.Memory, socs.Link, socs.Processor, socs.Cluster, heat.ThermalNode, heat.ThermalResistance, heat.Trip):
         for name, info in model.model_fields.items():
             yield name, str(info.annotation)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.comparing import dims_of
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planned import Planned, op_names, pairs_of
+from hetsched.app.planned import Planned, op_names, op_queues
 from hetsched.app.planning import plan
+from hetsched.app.planning_task import addressed
 from hetsched.errors import OptionError
 from hetsched.socs import SoC
 
@@ -117,7 +118,7 @@ def plan_together(
         **options: of :func:`hetsched.app.planning.plan`, for every model.
 
     Raises:
-        OptionError: rates, deadlines or priorities do not fit the models, or a prompt is asked for.
+        OptionError: rates, deadlines or priorities do not fit the models, or an option is for models planned alone.
         InputError: of any of the models.
     """
     demands = demands_of(len(models), rates, deadlines_s, priorities)
@@ -129,8 +130,11 @@ def plan_together(
 
 
 def _check(options: Mapping[str, Any]) -> None:
-    if options.get("prompt") is not None:
-        raise OptionError("models planned together have one phase each: leave --prompt out and give --dim MODEL:tokens=N")
+    if options.get("prompt") is not None or options.get("generate") is not None:
+        raise OptionError("models planned together have one phase each: leave --prompt and --generate out and give --dim MODEL:tokens=N")
+    for name in ("pareto", "levels"):
+        if options.get(name):
+            raise OptionError(f"models planned together have one plan each: leave --{name} out, or plan each alone with it")
     if options.get("memory_limit_bytes") is not None:
         raise OptionError("models planned together are planned without --memory-limit so far: plan each alone with it")
 
@@ -173,8 +177,8 @@ def _problem(planned: Planned, options: Mapping[str, Any]) -> Problem:
 
     return replace(
         Problem.of(planned.graph, planned.table, planned.plan.objective),
-        forced=op_names(planned.graph, options.get("forced")), forbidden=pairs_of(op_names(planned.graph, options.get("forbidden"))),
-        limits=options.get("limits") or UNLIMITED,
+        forced=op_names(planned.graph, options.get("forced")), forbidden=op_queues(planned.graph, options.get("forbidden")),
+        limits=options.get("limits") or UNLIMITED, processor_limits=addressed(planned.soc),
     )  # fmt: skip
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
+from hetsched.graph import Graph
 from hetsched.partition import Problem
 from hetsched.plans import FrontPoint
 from hetsched.segments import schedule
 
 
-def front_points(problem: Problem, points: int, solver: str, time_limit_s: float) -> tuple[FrontPoint, ...]:
-    """Plans of one problem that trade latency for energy, fastest first, in figures.
+def front_points(graph: Graph, problem: Problem, points: int, solver: str, time_limit_s: float) -> tuple[FrontPoint, ...]:
+    """Plans of one problem that trade latency for energy, fastest first, in figures; those that do not fit into memory are left out.
 
     Args:
+        graph: of the problem.
         problem: its limits hold for every point.
         points: how many to look for; 0: none.
         solver: asked for every point.
@@ -22,13 +23,16 @@ def front_points(problem: Problem, points: int, solver: str, time_limit_s: float
     Raises:
         OptionError: too few or too many points.
     """
+    from hetsched.partition.memory_limit import Room, stored
     from hetsched.partition.pareto import front
 
     if not points:
         return ()
     out = []
-    table = problem.table
-    for s in front(replace(problem, memory_limit_bytes=None), points, solver, time_limit_s):
+    table, room = problem.table, Room.of(problem)
+    for s in front(problem, points, solver, time_limit_s):
+        if room.limited and not room.fits(stored(graph, problem, s)):
+            continue
         timed = schedule(table, s.order, s.alternative)
         used = Counter(table.queues[int(table.alt_queue[a])].name for a in s.alternative)
         out.append(

@@ -66,9 +66,12 @@ def _has_kernel(op: Op, graph: Graph) -> bool:
 
 def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str) -> CostTable:
     """What every way of running ``graph`` on ``chip`` costs, on ``host`` with the kernels and runtimes of this machine."""
+    from hetsched_cost_models import build_table
+
+    if not chip.is_host:
+        return build_table(graph, chip, precision=precision, runtime=runtime)
     from hetsched.runtime.ort_support import others_here
     from hetsched.runtime.support import supported
-    from hetsched_cost_models import build_table
 
     return build_table(graph, chip, precision=precision, runtime=runtime, supported=supported, others=others_here())
 

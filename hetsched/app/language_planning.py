@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -12,13 +11,14 @@ from typing import Literal
 from hetsched.app.language import PHASE_DIMS, PlannedLanguage, joined, phase_graph, predicted
 from hetsched.app.planned import Planned
 from hetsched.errors import InfeasibleError, OptionError
+from hetsched.graph import Graph
 from hetsched.partition.switching import Placed, switch_cost
 from hetsched.passes import PassReport
 from hetsched.plans import Entry, Language, Switch
 from hetsched.socs import SoC
 
-#: Plans one graph with the user's options; further ones take their place.
-PlanPhase = Callable[..., Planned]
+#: Plans one graph with the user's options, without the named queues.
+PlanPhase = Callable[[Graph, Sequence[str]], Planned]
 
 
 def plan_language(
@@ -63,10 +63,10 @@ def _within(best: PlannedLanguage, model: Path, dims: Mapping[str, int], plan_ph
     fitting: list[PlannedLanguage] = []
     for size in range(len(names) - 1, 0, -1):
         for allowed in combinations(names, size):
-            barred = {"*": ",".join(n for n in names if n not in allowed)}
+            barred = [n for n in names if n not in allowed]
             try:
                 phases = [
-                    _planned(model, chip, asked, dims, at, partial(plan_phase, forbidden=barred))
+                    _planned(model, chip, asked, dims, at, plan_phase, barred)
                     for at in ((asked.prompt, 0), (1, asked.prompt + asked.generate - 1))
                 ]
             except InfeasibleError:
@@ -124,8 +124,11 @@ def _switches(prefill: Planned, decode: Planned) -> tuple[Switch, ...]:
     return tuple(out)
 
 
-def _planned(model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], phase: tuple[int, int], plan_phase: PlanPhase) -> Planned:
-    """The plan of ``phase``: new tokens, and tokens before them."""
+def _planned(
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], phase: tuple[int, int], plan_phase: PlanPhase,
+    barred: Sequence[str] = (),
+) -> Planned:  # fmt: skip
+    """The plan of ``phase`` (new tokens, and tokens before them) without the queues ``barred``."""
     report: list[PassReport] = []
     graph = phase_graph(model, chip, asked, dims, *phase, report=report)
-    return replace(plan_phase(graph), passes=tuple(report))
+    return replace(plan_phase(graph, barred), passes=tuple(report))

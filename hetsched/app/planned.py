@@ -167,25 +167,39 @@ def soc_ref(chip: SoC) -> SoCRef:
     return SoCRef(id=chip.id, sha256=digest, overrides=overrides, spec=None if shipped else chip.model_dump(mode="json"))
 
 
-def op_names(graph: Graph, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Replace the user's own node names in ``name -> queue`` by the ops that they became; ``*`` stays: every op.
+def op_names(graph: Graph, forced: Mapping[str, str] | None) -> dict[str, str]:
+    """Replace the user's own node names in ``name -> queue`` by all ops that they became; an op's own name is that op.
+
+    Raises:
+        OptionError: no op or node has the name, or two names force one op to two queues.
+    """
+    out: dict[str, str] = {}
+    for name, where in (forced or {}).items():
+        for op in _became(graph, name):
+            if out.setdefault(op, where) != where:
+                raise OptionError(f"{op!r}, which {name!r} became, is forced to {out[op]} and to {where}: leave one out")
+    return out
+
+
+def op_queues(graph: Graph, forbidden: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    """``(op, queue)`` pairs of ``name -> queue``, where a value may name several queues with commas between; ``*``: every op.
 
     Raises:
         OptionError: no op or node has the name.
     """
-    by_origin = {o: op.name for op in graph.ops for o in (*op.origin, op.name)} | {"*": "*"}
-    out: dict[str, str] = {}
-    for name, where in (wanted or {}).items():
-        if name not in by_origin:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, by_origin, 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "the plan file lists the names"
-            raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
-        out[by_origin[name]] = where
-    return out
+    wanted = (forbidden or {}).items()
+    return tuple((op, q.strip()) for name, queues in wanted for op in _became(graph, name) for q in queues.split(","))
 
 
-def pairs_of(forbidden: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """``(op, queue)`` pairs of ``op -> queue``, where a value may name several queues with commas between."""
-    return tuple((name, queue.strip()) for name, queues in forbidden.items() for queue in queues.split(","))
+def _became(graph: Graph, name: str) -> tuple[str, ...]:
+    """The op of that name, else all ops that the user's node became."""
+    if name == "*" or any(op.name == name for op in graph.ops):
+        return (name,)
+    found = tuple(op.name for op in graph.ops if name in op.origin)
+    if not found:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, dict.fromkeys(n for op in graph.ops for n in (op.name, *op.origin)), 3)
+        hint = f"did you mean {', '.join(near)}?" if near else "the plan file lists the names"
+        raise OptionError(f"no op or node of {graph.name!r} is called {name!r}: {hint}")
+    return found

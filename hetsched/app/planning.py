@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -121,12 +122,16 @@ def plan(
         options: dict[str, Any] = {
             "public_anchors": False,
             "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
-            "memory_limit_bytes": memory_limit_bytes, "forced": forced, "forbidden": forbidden, "simulated": simulated,
+            "memory_limit_bytes": memory_limit_bytes, "forced": forced, "simulated": simulated,
             "progress": progress, "limits": limits, "sensitivities": sensitivities, "pareto": pareto,
             "splits": splits, "levels": levels,
         }  # fmt: skip
         chip = find_soc(soc, overrides)
-        return plan_language(Path(model), chip, asked, dims or {}, lambda g, **more: plan(g, chip, **(options | more)), memory_limit_bytes)
+
+        def phase(g: Graph, barred: Sequence[str]) -> Planned:
+            return plan(g, chip, forbidden=_barring(forbidden or {}, barred), **options)
+
+        return plan_language(Path(model), chip, asked, dims or {}, phase, memory_limit_bytes)
     say = progress or (lambda _: None)
     began = time.perf_counter()
     say("loading")
@@ -142,6 +147,7 @@ def plan(
     say("costing")
     costed = task.costed(graph)
     say("solving")
+    task = replace(task, anchors=costed.anchors, public_anchors=False, measured=costed.measured)  # a plan file holds them once for all
     solution, shared = task.solved(costed), dict[str, tuple[int, ...]]()
     if splits:
         say("splitting")
@@ -172,6 +178,7 @@ def plan(
     )
 
 
-def _model_first(notes: Sequence[str], chip: SoC) -> tuple[str, ...]:
-    """The notes with those that every plan for the SoC has last."""
-    return tuple(sorted(dict.fromkeys(notes), key=lambda n: n in chip.notes))
+def _barring(forbidden: Mapping[str, str], queues: Sequence[str]) -> dict[str, str]:
+    """What the user forbids, with these queues closed to every op too."""
+    everywhere = ",".join([*([forbidden["*"]] if "*" in forbidden else []), *queues])
+    return {**forbidden, **({"*": everywhere} if everywhere else {})}

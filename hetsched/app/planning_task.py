@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.anchors import Anchor
 from hetsched.app.inputs import cost_table, precision_notes, what_if_notes
-from hetsched.app.planned import op_names, pairs_of
+from hetsched.app.planned import op_names, op_queues
 from hetsched.app.static_ranges import STATIC, WITHOUT_RANGES, is_float_model
 from hetsched.costs import CostTable
 from hetsched.graph import Graph
@@ -56,7 +56,7 @@ class Task:
     sensitivities: str | Path | None
     anchors: Sequence[str | Path | Anchor]
     public_anchors: bool
-    measured: str | Path | None
+    measured: str | Path | Measured | None
     simulated: bool
     pareto: int
     clocks: Mapping[str, float] = field(default_factory=dict)
@@ -78,7 +78,8 @@ class Task:
 
         plain = cost_table(graph, self.chip, self.precision, self.runtime)
         anchored = anchors_for(self.loaded, self.chip, plain, self.precision, self.runtime, self.anchors, public=self.public_anchors)
-        timed = None if self.measured is None else read_measured(self.measured, graph, plain)
+        given = self.measured
+        timed = given if given is None or isinstance(given, Measured) else read_measured(given, graph, plain)
         table = with_sensitivities(corrected(plain, anchored, timed), graph, self.sensitivities, self.limits)
         if self.clocks:
             table = table_at(table, self.chip, self.clocks)
@@ -96,9 +97,9 @@ class Task:
         return Problem(
             table=costed.table, objective=self.objective,  # type: ignore[arg-type]
             memory_limit_bytes=self.memory_limit_bytes,
-            processor_limits={p.name: int(p.address_bytes.value) for p in self.chip.processors if p.address_bytes is not None},
+            processor_limits=addressed(self.chip),
             forced=op_names(costed.graph, self.forced), limits=self.limits or UNLIMITED,
-            forbidden=(*pairs_of(op_names(costed.graph, self.forbidden)), *(("*", q) for q in self.off)),
+            forbidden=(*op_queues(costed.graph, self.forbidden), *(("*", q) for q in self.off)),
             op_types=tuple(op.type for op in costed.graph.ops),
         )  # fmt: skip
 
@@ -142,8 +143,13 @@ class Task:
         if self.simulated:
             value = self.contended(table, *placement_of(made, table))  # a memory limit may have made it another placement
             prediction = prediction.model_copy(update={"simulated_s": value})
-        front = front_points(problem, self.pareto, self.solver, self.time_limit_s)
+        front = front_points(graph, problem, self.pareto, self.solver, self.time_limit_s)
         return made.model_copy(update={"front": front, "notes": _model_first(said, chip), "prediction": prediction})
+
+
+def addressed(chip: SoC) -> dict[str, int]:
+    """Processor -> the bytes that it can address, of those that cannot address everything."""
+    return {p.name: int(p.address_bytes.value) for p in chip.processors if p.address_bytes is not None}
 
 
 def _model_first(notes: Sequence[str], chip: SoC) -> tuple[str, ...]:

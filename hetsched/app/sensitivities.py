@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -74,6 +75,8 @@ def with_sensitivities(table: CostTable, graph: Graph, path: str | Path | None, 
 def with_losses(table: CostTable, graph: Graph, found: Sensitivities, path: Path) -> CostTable:
     """The table with what each alternative loses: the sum over the user's nodes that its op stands for.
 
+    What a node loses is shared out evenly over the ops that it became (the parts of a split operator, say).
+
     Raises:
         OptionError: a name that is no node and no op of the graph.
     """
@@ -83,11 +86,13 @@ def with_losses(table: CostTable, graph: Graph, found: Sensitivities, path: Path
             near = get_close_matches(name, known, 3)
             hint = f": did you mean {', '.join(near)}?" if near else ""
             raise OptionError(f"the sensitivities {path} name {name!r}, which is no node of {graph.name!r}{hint}")
+    shared = Counter(n for op in graph.ops for n in dict.fromkeys((op.name, *op.origin)))
     loss = np.zeros(len(table.alt_queue))
     for i, op in enumerate(graph.ops):
         for a in table.alternatives(i):
             precision = table.alt_precision[a]
             if precision not in FLOATS:
-                given = [x for n in dict.fromkeys((op.name, *op.origin)) if (x := found.of(n, precision)) is not None]
-                loss[a] = sum(given) if given else found.default
+                names = dict.fromkeys((op.name, *op.origin))
+                given = [x / shared[n] for n in names if (x := found.of(n, precision)) is not None]
+                loss[a] = sum(given) if given else found.default / max(shared[n] for n in names)
     return replace(table, loss=loss)

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from hetsched.app.planning_task import Costed, Task
+from hetsched.errors import InfeasibleError
 from hetsched.graph import Graph
 
 if TYPE_CHECKING:
-    from hetsched.partition import Problem, Solution
+    from hetsched.partition import Solution
+    from hetsched.partition.solving import Part
     from hetsched.partition.splitting import Split
 
 #: Operator -> the output channels at which it is cut.
@@ -41,68 +45,89 @@ def with_splits(task: Task, whole: Costed, solution: Solution) -> tuple[Costed, 
         whole: the costs of the graph as it is.
         solution: its solution.
     """
+    from hetsched.partition.solving import parts_of
     from hetsched.partition.splitting import proposals
     from hetsched.passes.split_outputs import splitting_of
 
     found = {i: how.channels for i, op in enumerate(whole.graph.ops) if (how := splitting_of(whole.graph, op)) is not None}
-    offered = proposals(whole.table, solution.alternative, found)[:MOST]
-    kept = _paying(task, whole, solution, offered) if offered else []
-    if not kept:
+    first = next(p for p in parts_of(task.problem(whole))[0] if {*solution.alternative} <= {*p.original})
+    index = {a: k for k, a in enumerate(first.original)}
+    offered = proposals(first.small.table, [index[a] for a in solution.alternative], found)[:MOST]
+    queues = sorted({*first.small.table.alt_queue.tolist()})
+    try:
+        kept = _paying(task, whole, solution, offered, queues) if offered else []
+        if not kept:
+            return whole, solution, {}
+        cuts: dict[str, tuple[int, ...]] = {whole.graph.ops[s.op].name: s.cuts for s in kept}
+        made = task.costed(split(whole.graph, cuts))
+        best = _solved(task, whole, solution, made, kept, queues)
+    except InfeasibleError:  # parts cannot go where the user wants them, or a solver keeps no limit with them
         return whole, solution, {}
-    cuts: dict[str, tuple[int, ...]] = {whole.graph.ops[s.op].name: s.cuts for s in kept}
-    made = task.costed(split(whole.graph, cuts))
-    best = _solved(task, whole, solution, made, kept)
-    if _rank(best) < _rank(solution) * (1 - LEAST):
-        return made, best, cuts
-    return whole, solution, {}
+    return (made, best, cuts) if _rank(best) < _rank(solution) * (1 - LEAST) else (whole, solution, {})
 
 
-def _paying(task: Task, whole: Costed, solution: Solution, offered: Sequence[Split]) -> list[Split]:
-    """The splits without which the plan would be slower, tried one at a time, the largest promise first."""
-    from hetsched.partition.problem import objective_of
+def _part(task: Task, costed: Costed, queues: Sequence[int]) -> Part:
+    """The problem on some queues, without what the user forbids.
+
+    Raises:
+        InfeasibleError: an op can run on none of them.
+    """
+    from hetsched.partition.solving import Part
+
+    problem = task.problem(costed)
+    keep = problem.keep & np.isin(problem.table.alt_queue, queues)
+    return Part(problem, problem.on(problem.table.restrict(keep)), tuple(np.flatnonzero(keep).tolist()))
+
+
+def _paying(task: Task, whole: Costed, solution: Solution, offered: Sequence[Split], queues: Sequence[int]) -> list[Split]:
+    """The splits without which the plan would be worse, tried one at a time, the largest promise first."""
     from hetsched.partition.splitting import placed
+    from hetsched.partition.timing import Costs, figures, value
 
     cuts = {whole.graph.ops[s.op].name: s.cuts for s in offered}
-    made = task.costed(split(whole.graph, cuts))
-    problem = task.problem(made)
+    small = _part(task, task.costed(split(whole.graph, cuts)), queues).small
+    c = Costs(small.table)
 
-    def seconds(shared: set[int]) -> float:
-        order, alternative = placed(whole.table, solution.order, solution.alternative, made.table, offered, shared)
-        return objective_of(problem, tuple(order), tuple(alternative))
+    def cost(shared: set[int]) -> float:
+        return value(small, figures(c, *placed(whole.table, solution.order, solution.alternative, small.table, offered, shared)))
 
     shared: set[int] = set()
-    best = seconds(shared)
+    best = cost(shared)
     for s in offered:
-        got = seconds(shared | {s.op})
+        got = cost(shared | {s.op})
         if got < best:
             shared, best = shared | {s.op}, got
     return [s for s in offered if s.op in shared]
 
 
-def _solved(task: Task, whole: Costed, solution: Solution, made: Costed, kept: Sequence[Split]) -> Solution:
-    """The best of what the solver finds for the graph with splits and of the placement that the splits were chosen for, improved."""
+def _solved(task: Task, whole: Costed, solution: Solution, made: Costed, kept: Sequence[Split], queues: Sequence[int]) -> Solution:
+    """The best of what the solver finds for the graph with splits and of the placement that the splits were chosen for, improved.
+
+    Raises:
+        InfeasibleError: the solver finds no placement within the limits.
+    """
     from hetsched.partition.splitting import placed
 
     found = task.solved(made, task.time_limit_s * SHARE)
-    problem = task.problem(made)
-    order, alternative = placed(whole.table, solution.order, solution.alternative, made.table, kept, {s.op for s in kept})
-    seed = _improved(task, problem, order, alternative)
+    part = _part(task, made, queues)
+    seed = _improved(task, part, *placed(whole.table, solution.order, solution.alternative, part.small.table, kept, {s.op for s in kept}))
+    if seed is None:
+        return found
     bound = min(found.bound, seed.objective)
     seed = replace(seed, bound=bound, status="feasible", finalists=(found, *found.finalists), evaluate=found.evaluate)
     return min((found, seed), key=_rank)
 
 
-def _improved(task: Task, problem: Problem, order: Sequence[int], alternative: Sequence[int]) -> Solution:
-    """Local search from a placement."""
+def _improved(task: Task, part: Part, order: Sequence[int], alternative: Sequence[int]) -> Solution | None:
+    """Local search from a placement of the part, as a solution of the whole; None where it stays beyond a limit."""
     from hetsched.partition.problem import Budget
     from hetsched.partition.search import LocalSearch, as_solution
     from hetsched.partition.timing import Costs
 
-    c = Costs(problem.table)
-    search = LocalSearch(problem, c, Budget(task.time_limit_s))
+    search = LocalSearch(part.small, Costs(part.small.table), Budget(task.time_limit_s))
     limit = int(SHARE * task.time_limit_s / search.units)
-    better, places, _ = search.improve(order, alternative, limit)
-    return as_solution(problem, "auto", better, places)
+    better, places, reached = search.improve(order, alternative, limit)
+    return part.translated(as_solution(part.small, "auto", better, places)) if reached < float("inf") else None
 
 
 def _rank(solution: Solution) -> float:

@@ -106,9 +106,15 @@ def plan(
         found = together.plan_shared(
             models, output, as_json, rate, deadline, priority, dim, time_limit, what_if, soc="host" if soc is None else soc,
             objective=objective, precision=precision, runtime=runtime, solver=solver, memory_limit=memory_limit, force=force, forbid=forbid,
-            prompt=prompt, limits=limits, splits=splits, sensitivities=sensitivities, public_anchors=not no_anchor,
+            prompt=prompt, generate=generate, kv=kv, experts=experts, ranges=ranges, limits=limits, splits=splits, levels=levels,
+            pareto=pareto, sensitivities=sensitivities, anchors=anchor, public_anchors=not no_anchor, measured=measured,
         )  # fmt: skip
-        show.json(found.summary()) if as_json else together.show_shared(found)
+        if as_json:
+            show.json(found.summary())
+            return
+        together.show_shared(found)
+        for planned in found.planned if verbose else ():
+            show.passes(planned.passes)
         return
     results = planning.plan_all(
         models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,

@@ -155,10 +155,9 @@ def _weightings(c: Costs) -> list[list[float]]:
 
 def _bound_at(problem: Problem, c: Costs, prices: Prices, weights: Sequence[float]) -> float:
     limits = _limits(problem)
-    if prices.power_w * limits.get("power_w", 0.0) > 1.0 + prices.latency_s and problem.objective != "energy":
-        return 0.0  # the price of power would make time worth negative: no bound
-    if prices.power_w and problem.objective == "energy":
-        return 0.0
+    own = 1.0 if problem.objective == "latency" else 0.0
+    if prices.power_w * limits.get("power_w", 0.0) > own + prices.latency_s:
+        return 0.0  # a second of latency, which has no upper bound, would be worth less than nothing
     seconds, joules = prices.coefficients(problem)
     loss = c.loss or [0.0] * len(c.time)
     d = copy(c)

@@ -35,7 +35,7 @@ class Limits:
             given = getattr(self, f.name)
             least = 1 if f.name == "segments" else 0
             if given is not None and not (given >= least if f.name in ("segments", "loss") else given > 0):
-                what = "a plan has at least one segment" if f.name == "segments" else "give a positive number"
+                what = {"segments": "a plan has at least one segment", "loss": "give 0 or more"}.get(f.name, "give a positive number")
                 raise OptionError(f"the limit on the {_WORDS[f.name]} is {given}: {what}")
 
     def __bool__(self) -> bool:

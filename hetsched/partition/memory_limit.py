@@ -72,6 +72,11 @@ class Room:
         """The room of a problem."""
         return cls(problem.memory_limit_bytes, problem.processor_limits)
 
+    @property
+    def limited(self) -> bool:
+        """Whether anything is limited."""
+        return self.total is not None or bool(self.addressed)
+
     def holds(self, held: Mapping[str, int], arena: int = 0, workspace: int = 0) -> bool:
         """Whether weights by processor, the arena and the workspace fit."""
         if self.total is not None and sum(held.values()) + arena + workspace > self.total:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.errors import SoCError
-from hetsched.socs import PowerBudget, SoC
-from hetsched.socs import Trip as TripSpec
+from hetsched.soc_thermal import PowerBudget
+from hetsched.soc_thermal import Trip as TripSpec
+from hetsched.socs import SoC
 from hetsched_simulations.power_allocator import ONE, PowerAllocator
 from hetsched_simulations.step_wise import StepWise
 from hetsched_simulations.zones import Actors, Trip, TripEvent, Zone

@@ -29,7 +29,7 @@ import numpy as np
 
 from hetsched.costs import FloatArray
 from hetsched.soc_quantities import Figure
-from hetsched.socs import PowerBudget
+from hetsched.soc_thermal import PowerBudget
 from hetsched_simulations.zones import Actors, Zone
 
 FRAC_BITS = 10

@@ -13,7 +13,7 @@ import numpy as np
 
 from hetsched.costs import FloatArray
 from hetsched.errors import OptionError, SoCError
-from hetsched.socs import Thermal
+from hetsched.soc_thermal import Thermal
 
 
 class Network:

@@ -77,3 +77,24 @@ def test_a_level_that_cannot_place_the_model_says_why(two_branch: Path) -> None:
     planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, forced={first: "npu"})
     assert [e.level for e in planned.deployment.entries] == [0, 1]
     assert [n.split(" has no plan")[0] for n in planned.plan.notes if "has no plan" in n] == ["level 2", "level 3"]
+
+
+def test_every_level_is_priced_with_the_anchors_of_the_plan(two_branch: Path, tmp_path: Path) -> None:
+    """The last level computes in integers, for which the anchor of a float model would have another factor."""
+    anchors = [f"chip={PHONE},latency_ms=5,unit=cpu"]
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, anchors=anchors)
+    path = planned.save(tmp_path / "p.json")
+    assert planned.deployment.entries[3].precision == "w8a8"
+    for level in range(4):
+        again = read_plan(path, level)
+        kept = {p.op: p.seconds for p in again.plan.placements}
+        priced = {again.table.op_names[i]: float(again.table.time_s[a]) for i, a in enumerate(again.placement[1])}
+        assert kept == pytest.approx(priced)
+
+
+def test_every_level_is_priced_with_the_measurements_of_the_plan(two_branch: Path, tmp_path: Path) -> None:
+    """Also a level whose precision nothing was measured at."""
+    profile = tmp_path / "times.csv"
+    profile.write_text("name,op,unit,bits,time_ms\nfc,Gemm,npu,16,5\n", "utf-8")
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, measured=profile)
+    assert [e.level for e in planned.deployment.entries] == [0, 1, 2, 3]

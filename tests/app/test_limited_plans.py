@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hetsched
+from hetsched.app.fronts import front_points
 from hetsched.errors import InfeasibleError, OptionError
+from hetsched.partition import Problem
 from hetsched.partition.limits import Limits
 from hetsched.partition.memory import held_bytes
 from hetsched.plans import Deployment
@@ -109,3 +112,12 @@ def test_a_processor_holds_no_more_than_it_addresses(two_branch: Path) -> None:
     assert any("on npu, which addresses" in n for n in tight.plan.notes)
     none = on(1)
     assert all(p.queue != "npu" for p in none.plan.placements)
+
+
+def test_a_front_has_no_plan_that_does_not_fit_into_memory(two_branch: Path) -> None:
+    made = planned(two_branch)
+    problem = Problem.of(made.graph, made.table)
+    free = front_points(made.graph, problem, 4, "auto", 1.0)
+    need = made.plan.prediction.peak_memory_bytes
+    assert front_points(made.graph, replace(problem, memory_limit_bytes=100 * need), 4, "auto", 1.0) == free != ()
+    assert front_points(made.graph, replace(problem, memory_limit_bytes=1), 4, "auto", 1.0) == ()

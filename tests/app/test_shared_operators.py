@@ -11,8 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hetsched
+from hetsched.app.inputs import cost_table
+from hetsched.app.planned import op_names, op_queues
+from hetsched.app.sensitivities import Sensitivities, with_losses
 from hetsched.app.sessions import read_plan
-from hetsched.errors import PlanError
+from hetsched.app.splitting import split
+from hetsched.errors import OptionError, PlanError
+from hetsched.partition.limits import Limits
 from hetsched.soc_files import load_soc
 
 
@@ -56,3 +61,44 @@ def test_this_machines_two_cores_share_products_and_compute_the_same(heavy: Path
     path.write_text(path.read_text().replace(f'"{name}": [', '"another": ['))
     with pytest.raises(PlanError):
         read_plan(path)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_what_the_user_forbids_holds_for_the_parts_too(heavy: Path) -> None:
+    planned = hetsched.plan(heavy, "host", time_limit_s=0.5, splits=True, forbidden={"up": "cpu:1"})
+    assert planned.deployment.entries[0].splits
+    assert all(p.queue != "cpu:1" for p in planned.plan.placements if "up" in p.origin)
+    none = hetsched.plan(heavy, "host", time_limit_s=0.5, splits=True, forbidden={"*": "cpu:1"})
+    assert none.deployment.entries[0].splits == {}
+    assert {p.queue for p in none.plan.placements} == {"cpu:0"}
+    forced = hetsched.plan(heavy, "host", time_limit_s=0.5, splits=True, forced={"down": "cpu:1"})
+    assert {p.queue for p in forced.plan.placements if "down" in p.origin} == {"cpu:1"}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_limit_holds_for_plans_with_splits(heavy: Path) -> None:
+    planned = hetsched.plan(heavy, "host", time_limit_s=0.5, splits=True, limits=Limits(segments=1))
+    assert len(planned.plan.segments) == 1
+
+
+def test_a_node_name_stands_for_all_that_it_became_and_an_op_name_for_itself(heavy: Path) -> None:
+    graph = split(hetsched.load(heavy), {"up": (128, 256)})
+    parts = [op.name for op in graph.ops if "up" in op.origin]
+    assert len(parts) == 4
+    assert op_names(graph, {"up": "npu"}) == dict.fromkeys(parts, "npu")
+    assert op_names(graph, {parts[0]: "npu"}) == {parts[0]: "npu"}
+    assert op_queues(graph, {"up": "gpu, npu", "*": "cpu"}) == (*((p, q) for p in parts for q in ("gpu", "npu")), ("*", "cpu"))
+    with pytest.raises(OptionError, match="is forced to npu and to gpu"):
+        op_names(graph, {parts[0]: "npu", "up": "gpu"})
+    with pytest.raises(OptionError, match="no op or node of 'heavy' is called 'upp': did you mean up"):
+        op_queues(graph, {"upp": "gpu"})
+
+
+def test_the_parts_of_an_operator_lose_what_it_loses_together(heavy: Path, tmp_path: Path) -> None:
+    graph = split(hetsched.load(heavy), {"up": (128, 256), "down": (128, 256)})
+    table = cost_table(graph, load_soc("snapdragon-8-gen-3"), "mixed", "default")
+    lossy = with_losses(table, graph, Sensitivities(ops={"up": 4.0}, default=1.0), tmp_path)
+    integers = {op.name: [a for a in table.alternatives(i) if table.alt_precision[a] == "w8a8"] for i, op in enumerate(graph.ops)}
+    for node, lost in (("up", 4.0), ("down", 1.0)):
+        parts = [op.name for op in graph.ops if node in op.origin]
+        assert sum(lossy.loss[integers[p][0]] for p in parts) == pytest.approx(lost)

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import hetsched
 from hetsched.app.coscheduling import plan_together
 from hetsched.app.sessions import read_plan
+from hetsched.cli.commands import app
 from hetsched.errors import OptionError
 
 PHONE = "dimensity-9300"
@@ -64,7 +66,11 @@ def test_the_verb_writes_a_plan_each_and_the_trace(two: list[Path], tmp_path: Pa
         ({"rates": [1.0, 2.0], "deadlines_s": [0.1]}, "1 --deadline for 2 models"),
         ({"rates": [1.0, 2.0], "deadlines_s": [0.1, 0.0]}, "--deadline must be more than 0"),
         ({"rates": [1.0, 2.0], "priorities": [1, 2, 3]}, "3 --priority for 2 models"),
-        ({"rates": [1.0, 2.0], "prompt": 4, "generate": 4}, "leave --prompt out"),
+        ({"rates": [1.0, 2.0], "prompt": 4, "generate": 4}, "leave --prompt and --generate out"),
+        ({"rates": [1.0, 2.0], "generate": 4}, "leave --prompt and --generate out"),
+        ({"rates": [1.0, 2.0], "pareto": 4}, "leave --pareto out"),
+        ({"rates": [1.0, 2.0], "levels": True}, "leave --levels out"),
+        ({"rates": [1.0, 2.0], "ranges": "r.json"}, "--ranges r.json is of no use"),
         ({"rates": [1.0, 2.0], "memory_limit_bytes": 4}, "without --memory-limit"),
     ],
 )
@@ -76,3 +82,23 @@ def test_demands_that_fit_no_models_are_refused(two: list[Path], more: dict, why
 def test_one_model_is_not_several(two_branch: Path) -> None:
     with pytest.raises(OptionError, match=r"1 model\(s\) with --rate"):
         plan_together([two_branch], PHONE, rates=[1.0], dims=DIMS)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--ranges", "r.json"], "--ranges r.json is of no use"),
+        (["--anchor", "nothing"], "--anchor 'nothing' is neither"),
+        (["--measured", "absent.json"], "absent.json"),
+        (["--kv", "int9"], "int9"),
+        (["--experts", "absent.yaml"], "absent.yaml"),
+        (["--generate", "4"], "--generate out"),
+        (["--pareto", "4"], "leave --pareto out"),
+        (["--levels"], "leave --levels out"),
+    ],
+)
+def test_no_option_of_plan_is_passed_over(two: list[Path], more: list[str], why: str) -> None:
+    args = ["plan", *map(str, two), "--soc", PHONE, "--dim", "width=16", "--rate", "30", "--rate", "5", *more]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code != 0
+    assert why in f"{done.output} {done.exception}"

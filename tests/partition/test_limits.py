@@ -96,6 +96,8 @@ def test_absurd_limits_are_refused():
     for name in FIGURES:
         with pytest.raises(OptionError, match="limit on the"):
             Limits(**{name: -1})
+    with pytest.raises(OptionError, match="accuracy loss is -1: give 0 or more"):
+        Limits(loss=-1)
     with pytest.raises(OptionError, match="at least one segment"):
         Limits(segments=0)
     assert Limits(loss=0.0)
@@ -105,3 +107,20 @@ def test_absurd_limits_are_refused():
 def test_a_limit_that_nothing_keeps_says_how_far_the_best_is(random_table):
     with pytest.raises(InfeasibleError, match=r"latency .* s of at most 1e-09 s|no plan is within the limits"):
         solve(Problem(random_table(1, 5), limits=Limits(latency_s=1e-9)), "auto")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_bound_on_a_period_or_an_energy_counts_on_a_short_latency(random_table, every_plan, seed):
+    """A limit on power rewards long latencies, and neither the period nor the energy grows with those."""
+    table = random_table(seed, 4, 2, crossing_us=20, density=0.4, support=0.8)
+    c = Costs(table)
+    plans = every_plan(c)
+    limit = float(np.quantile([f.energy_j / f.latency_s for f in plans], 0.1))
+    fitting = [f for f in plans if f.energy_j / f.latency_s <= limit]
+    for objective, own in (("latency", "latency_s"), ("period", "period_s"), ("energy", "energy_j")):
+        best = min(getattr(f, own) for f in fitting)
+        problem = Problem(table, objective, limits=Limits(power_w=limit))
+        for price in np.geomspace(1e-4, 1e4, 33):
+            for latency in (0.0, 1.0):
+                prices = Prices(power_w=float(price), latency_s=latency)
+                assert bound_within_limits(problem, c, prices) <= best * (1 + 1e-9)

@@ -10,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from hetsched.errors import SoCError
+from hetsched.soc_thermal import PowerBudget, Trip
 from hetsched.soc_words import quantity
-from hetsched.socs import PowerBudget, SoC, Trip
+from hetsched.socs import SoC
 from hetsched_simulations import Simulation, simulate
 from hetsched_simulations.governors import Governors
 from hetsched_simulations.power_allocator import Gains, Pid, divide, state_within

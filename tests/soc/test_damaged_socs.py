@@ -19,7 +19,7 @@ SCHEMA = re.compile(
     r"Input should|valid (tuple|dictionary|string|number|integer|boolean)|instance of|extra_|constrained|union|dict\[|tuple|[Pp]ydantic|"
     r"Figure|Extra inputs|Field required|NoneType|validation|pattern|_type\b|_parsing|something else"
 )
-ABSENT = object()
+ABSENT = "(absent)"
 CLUSTER, POINT = ("processors", 0, "clusters", 0), ("processors", 0, "clusters", 0, "operating_points", 0)
 ORIGIN = "with its origin, {value: ..., source: WHERE} or {value: ..., estimated: BASIS}"
 
@@ -29,7 +29,7 @@ def damaged(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
     node: Any = raw
     for step in path[:-1]:
         node = node[step]
-    if value is ABSENT:
+    if value == ABSENT:
         del node[path[-1]]
     else:
         node[path[-1]] = value
