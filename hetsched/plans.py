@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from hetsched.accounts import Accounts, RefusedOps, TypeWork
 from hetsched.anchors import Anchor
 from hetsched.measured import Measured
-from hetsched.soc_quantities import Name
+from hetsched.plan_language import Language
+from hetsched.soc_quantities import Name, Strict
 
 OPERATOR_SET = "hetsched-ops-1"
 MINIMUM_RUNTIME = "0.1.0"
@@ -22,11 +23,7 @@ MINIMUM_RUNTIME = "0.1.0"
 Status = Literal["optimal", "feasible", "heuristic", "clock"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Choice(_Strict):
+class Choice(Strict):
     """What one candidate place would cost an op on its own, for ``explain``."""
 
     queue: str
@@ -37,7 +34,7 @@ class Choice(_Strict):
     """Latency of the whole plan with only this op moved there."""
 
 
-class Placement(_Strict):
+class Placement(Strict):
     """Where one op runs and why. ``origin`` are the names of the user's own nodes."""
 
     op: str
@@ -54,7 +51,7 @@ class Placement(_Strict):
     alternatives: tuple[Choice, ...] = ()
 
 
-class PlanSegment(_Strict):
+class PlanSegment(Strict):
     """A maximal run of ops on one queue. ``start_s`` / ``end_s`` are predicted, without contention."""
 
     index: int
@@ -70,7 +67,7 @@ class PlanSegment(_Strict):
     """Tensors converted or made visible on entry."""
 
 
-class Fence(_Strict):
+class Fence(Strict):
     """Signalled at the end of segment ``signal``, waited for before segment ``wait``. Redundant ones are left out."""
 
     signal: int
@@ -79,7 +76,7 @@ class Fence(_Strict):
     mode: Literal["spin", "block"]
 
 
-class Buffer(_Strict):
+class Buffer(Strict):
     """A tensor's place in the arena. It lives from segment ``first`` to segment ``last`` in happens-before order."""
 
     tensor: str
@@ -89,7 +86,7 @@ class Buffer(_Strict):
     last: int
 
 
-class Prediction(_Strict):
+class Prediction(Strict):
     """Predicted figures; intervals are 80 %."""
 
     latency_s: float
@@ -117,7 +114,7 @@ class Prediction(_Strict):
         return 1.0 - self.arena_bytes / self.unshared_bytes if self.unshared_bytes else 0.0
 
 
-class Baseline(_Strict):
+class Baseline(Strict):
     """A solver shown beside the plan."""
 
     solver: str
@@ -133,7 +130,7 @@ class Baseline(_Strict):
     """Of ``vendor``: what the accelerator that it prefers does not take."""
 
 
-class FrontPoint(_Strict):
+class FrontPoint(Strict):
     """A plan that no other plan found beats in both latency and energy."""
 
     latency_s: float
@@ -144,7 +141,7 @@ class FrontPoint(_Strict):
     """How much less energy a plan of at most this latency could need (of the first point: how much faster one could be); None: unknown."""
 
 
-class Plan(_Strict):
+class Plan(Strict):
     """A placement, its order and everything derived from them."""
 
     solver: str
@@ -167,33 +164,33 @@ class Plan(_Strict):
     notes: tuple[str, ...] = ()
 
 
-class ModelRef(_Strict):
+class ModelRef(Strict):
     """The model a plan was made for. ``path`` is relative to the plan file where possible."""
 
     path: str
     sha256: str
-    dims: dict[str, int] = {}
+    dims: dict[str, int] = Field(default_factory=dict)
     format: str = "onnx"
 
 
-class SoCRef(_Strict):
+class SoCRef(Strict):
     """The SoC a plan was made for; ``host`` plans embed the measured SoC so that they can be explained elsewhere."""
 
     id: Name
     sha256: str
-    overrides: dict[str, str] = {}
+    overrides: dict[str, str] = Field(default_factory=dict)
     spec: dict[str, Any] | None = None
     """The whole SoC, where no SoC file describes it: ``host``, or a YAML file of the user's own."""
 
 
-class RangesRef(_Strict):
+class RangesRef(Strict):
     """The activation ranges that a float model was quantized with. ``path`` is relative to the plan file where possible."""
 
     path: str
     sha256: str
 
 
-class Header(_Strict):
+class Header(Strict):
     """What a reader must check first."""
 
     schema_version: Literal[1] = 1
@@ -202,16 +199,16 @@ class Header(_Strict):
     hetsched: str
 
 
-class Entry(_Strict):
+class Entry(Strict):
     """One plan of a deployment. ``dims`` are those of the model that make this phase; empty: the model's own."""
 
     phase: Literal["inference", "prefill", "decode"] = "inference"
     level: Annotated[int, Field(ge=0, le=3)] = 0
     plan: Plan
-    dims: dict[str, int] = {}
-    splits: Annotated[dict[str, Annotated[tuple[int, ...], Field(max_length=16)]], Field(max_length=100_000)] = {}
+    dims: dict[str, int] = Field(default_factory=dict)
+    splits: Annotated[dict[str, Annotated[tuple[int, ...], Field(max_length=16)]], Field(max_length=100_000)] = Field(default_factory=dict)
     """Operators that two processors share: name -> output channels at which they are cut."""
-    clocks: dict[str, Annotated[float, Field(gt=0, le=1)]] = {}
+    clocks: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
     """Processor -> fraction of its top clock that the costs are for; empty: the top."""
     precision: str = ""
     """Of this entry; empty: the deployment's."""
@@ -221,7 +218,7 @@ Stage = tuple[Literal["inference", "prefill", "decode"], Annotated[int, Field(ge
 """Phase and level of an entry."""
 
 
-class Switch(_Strict):
+class Switch(Strict):
     """What it takes to go from one entry to another."""
 
     before: Stage
@@ -234,41 +231,7 @@ class Switch(_Strict):
     handover_s: float
 
 
-class LanguagePrediction(_Strict):
-    """Predicted figures of a prompt and its answer; intervals are 80 %. Rates are tokens per second."""
-
-    ttft_s: float
-    """Time to first token: the prefill and the choice of the token."""
-    ttft_interval_s: tuple[float, float]
-    prefill_rate: float
-    prefill_rate_interval: tuple[float, float]
-    decode_rate: float
-    """Averaged over the answer, while the context grows from the prompt to its end."""
-    decode_rate_interval: tuple[float, float]
-    energy_per_token_j: float
-    """Of the decode steps, averaged likewise."""
-    kv_bytes_per_token: int
-    kv_cache_bytes: int
-    """Caches and other states after the last token."""
-    peak_memory_bytes: int
-    """Weights of both phases, each held once a processor and width, and the larger arena with its caches."""
-
-
-class Language(_Strict):
-    """What a language model is asked for: rebuilds the graphs of its phases, beside the model's dims."""
-
-    prompt: Annotated[int, Field(ge=0, le=1 << 24)] = 0
-    """Tokens of the prompt; 0: one phase only, planned by its dims."""
-    generate: Annotated[int, Field(ge=0, le=1 << 24)] = 0
-    kv: Annotated[str, Field(max_length=40)] = ""
-    """Precision of keys and values, ``int8/int4:64``; empty: float16."""
-    experts: tuple[tuple[float, ...], ...] = ()
-    """Probability that a token uses each expert, a row a layer or one for all; empty: all alike."""
-    sampling: Literal["", "greedy", "top_k", "top_p"] = ""
-    prediction: LanguagePrediction | None = None
-
-
-class Deployment(_Strict):
+class Deployment(Strict):
     """The contents of a plan file."""
 
     header: Header

@@ -22,7 +22,8 @@ from hetsched.app.splitting import split
 from hetsched.errors import OptionError, PlanError
 from hetsched.graph import Graph, Role
 from hetsched.passes import PassReport
-from hetsched.plans import Deployment, Language, LanguagePrediction
+from hetsched.plan_language import Language, LanguagePrediction
+from hetsched.plans import Deployment
 from hetsched.segments import schedule
 from hetsched.socs import SoC
 from hetsched.states import cache_bytes, kv_bytes_per_token

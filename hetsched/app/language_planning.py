@@ -14,7 +14,8 @@ from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Graph
 from hetsched.partition.switching import Placed, switch_cost
 from hetsched.passes import PassReport
-from hetsched.plans import Entry, Language, Switch
+from hetsched.plan_language import Language
+from hetsched.plans import Entry, Switch
 from hetsched.socs import SoC
 
 #: Plans one graph with the user's options, without the named queues.

@@ -135,7 +135,7 @@ def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:
     Args:
         problem: with its limits.
         c: the costs.
-        prices: where to look for the best bound; any prices give a valid one.
+        prices: of those limits, where to look for the best bound; any give a valid one.
     """
     if problem.objective == "edp":
         return 0.0

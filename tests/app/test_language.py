@@ -21,8 +21,8 @@ from hetsched.app.sessions import read_plan
 from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import Role
 from hetsched.partition.switching import Placed, switch_cost
+from hetsched.plan_language import Language
 from hetsched.plan_rules import check_memory
-from hetsched.plans import Language
 from hetsched.segments import schedule
 from hetsched.states import cache_bytes, kv_bytes_per_token
 
@@ -364,6 +364,17 @@ def test_phases_share_processors_where_two_copies_of_the_weights_do_not_fit(fold
     assert held.prediction.ttft_s + 32 / held.prediction.decode_rate >= free.prediction.ttft_s + 32 / free.prediction.decode_rate
     with pytest.raises(InfeasibleError, match=r"on the same processors|fits into"):
         hetsched.plan(model, "snapdragon-x-elite", **options, memory_limit_bytes=int(0.9 * one))
+
+
+def test_phases_that_share_processors_keep_off_those_that_the_user_forbids(folder: Folder) -> None:
+    model = folder(hidden_size=512, intermediate_size=1024, num_attention_heads=8, head_dim=64, vocab_size=4000)
+    options: dict[str, Any] = {"prompt": 512, "generate": 32, "time_limit_s": 0.5, "forbidden": {"*": "npu"}, "simulated": False}
+    free = hetsched.plan(model, "snapdragon-x-elite", **options)
+    one = max(phase.plan.prediction.peak_memory_bytes for phase in free.phases.values())
+    assert free.prediction.peak_memory_bytes > 1.4 * one
+    held = hetsched.plan(model, "snapdragon-x-elite", **options, memory_limit_bytes=int(1.2 * one))
+    assert held.prediction.peak_memory_bytes <= 1.2 * one
+    assert all(p.queue != "npu" for phase in held.phases.values() for p in phase.plan.placements)
 
 
 def test_the_switch_from_prompt_to_answer_is_in_the_plan(usual: PlannedLanguage) -> None:

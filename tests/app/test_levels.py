@@ -82,7 +82,7 @@ def test_a_level_that_cannot_place_the_model_says_why(two_branch: Path) -> None:
 def test_every_level_is_priced_with_the_anchors_of_the_plan(two_branch: Path, tmp_path: Path) -> None:
     """The last level computes in integers, for which the anchor of a float model would have another factor."""
     anchors = [f"chip={PHONE},latency_ms=5,unit=cpu"]
-    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, anchors=anchors)
+    planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, anchors=anchors, forbidden={"*": "gpu"})
     path = planned.save(tmp_path / "p.json")
     assert planned.deployment.entries[3].precision == "w8a8"
     for level in range(4):

@@ -82,9 +82,9 @@ def test_a_limit_holds_for_plans_with_splits(heavy: Path) -> None:
 
 
 def test_a_node_name_stands_for_all_that_it_became_and_an_op_name_for_itself(heavy: Path) -> None:
-    graph = split(hetsched.load(heavy), {"up": (128, 256)})
+    graph = split(hetsched.load(heavy), {"act": (128, 256)})
     parts = [op.name for op in graph.ops if "up" in op.origin]
-    assert len(parts) == 4
+    assert parts == ["act/1of3", "act/2of3", "act/3of3", "act/join"]
     assert op_names(graph, {"up": "npu"}) == dict.fromkeys(parts, "npu")
     assert op_names(graph, {parts[0]: "npu"}) == {parts[0]: "npu"}
     assert op_queues(graph, {"up": "gpu, npu", "*": "cpu"}) == (*((p, q) for p in parts for q in ("gpu", "npu")), ("*", "cpu"))
@@ -95,7 +95,7 @@ def test_a_node_name_stands_for_all_that_it_became_and_an_op_name_for_itself(hea
 
 
 def test_the_parts_of_an_operator_lose_what_it_loses_together(heavy: Path, tmp_path: Path) -> None:
-    graph = split(hetsched.load(heavy), {"up": (128, 256), "down": (128, 256)})
+    graph = split(hetsched.load(heavy), {"act": (128, 256), "down": (128, 256)})
     table = cost_table(graph, load_soc("snapdragon-8-gen-3"), "mixed", "default")
     lossy = with_losses(table, graph, Sensitivities(ops={"up": 4.0}, default=1.0), tmp_path)
     integers = {op.name: [a for a in table.alternatives(i) if table.alt_precision[a] == "w8a8"] for i, op in enumerate(graph.ops)}

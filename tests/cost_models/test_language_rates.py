@@ -15,7 +15,7 @@ import hetsched
 from hetsched.app.language import PlannedLanguage, phase_graph
 from hetsched.costs import CostTable
 from hetsched.graph import Graph
-from hetsched.plans import Language
+from hetsched.plan_language import Language
 from hetsched.soc_files import load_soc
 from hetsched.socs import SoC
 from hetsched_cost_models import build_table
