@@ -6,7 +6,7 @@
 Neither is ever shorter than its weights and cache take at the reachable bandwidth. *Bytes* are as stored; *attended* are the products
 of attention; *ops* is the peak (INT8 with integer weights on CPUs and NPUs, else float16), *half* the float16 one. The lanes' term
 (multiplying one row, and *unpacking* llama.cpp's k-quants) is a CPU's. A pace of decode is an engine's on a kind of processor, times that
-engine's on one chip, times that of float weights; of prefill an engine's on a family of processors.
+engine's on one chip, times that of float weights; of prefill an engine's on a family of processors. Paces near 1 are 1.
 """
 
 from __future__ import annotations

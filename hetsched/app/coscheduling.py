@@ -13,6 +13,7 @@ from hetsched.app.planned import Planned, op_names, op_queues
 from hetsched.app.planning import plan
 from hetsched.app.planning_task import addressed
 from hetsched.errors import OptionError
+from hetsched.placement import placement_of
 from hetsched.socs import SoC
 
 if TYPE_CHECKING:
@@ -144,11 +145,13 @@ def _choose(
 ) -> PlannedTogether:
     from hetsched.partition import Solution
     from hetsched.partition.coscheduling import candidates, together
+    from hetsched.partition.problem import objective_of
 
     problems = [_problem(p, options) for p in own]
     offers = []
     for p, problem in zip(own, problems, strict=True):
-        first = Solution(p.plan.solver, *p.placement, objective=p.plan.prediction.latency_s, bound=p.plan.bound_s, status=p.plan.status)
+        own_value = objective_of(problem, *p.placement)
+        first = Solution(p.plan.solver, *p.placement, objective=own_value, bound=p.plan.bound_s, status=p.plan.status)
         offers.append(candidates(problem, first, options.get("solver", "auto"), time_limit_s))
     rates = [d.rate for d in demands]
     energy = own[0].plan.objective == "energy"
@@ -206,20 +209,19 @@ def _stream(planned: Planned, demand: Demand, candidate: Candidate) -> Stream:
 def _replanned(planned: Planned, problem: Problem, candidate: Candidate) -> Planned:
     """The plan with another placement; its interval is as wide as before."""
     from hetsched.partition import build_plan
+    from hetsched.partition.problem import objective_of
+    from hetsched_simulations import latency
 
     before = planned.plan
     made = build_plan(planned.graph, problem, candidate.solution, before.baselines)
-    scale = made.prediction.latency_s / before.prediction.latency_s
-    low, high = before.prediction.latency_interval_s
-    prediction = made.prediction.model_copy(update={"latency_interval_s": (low * scale, high * scale)})
+    placed = placement_of(made, planned.table)
+    reached = objective_of(problem, *placed)
+    bound = min(before.bound_s, reached)
+    low, high = (made.prediction.latency_s / before.prediction.latency_s * v for v in before.prediction.latency_interval_s)
+    simulated = None if before.prediction.simulated_s is None else latency(planned.table, planned.soc, *placed)
+    prediction = made.prediction.model_copy(update={"latency_interval_s": (low, high), "simulated_s": simulated})
     note = f"placed so that it runs well beside other models: alone another plan takes {before.prediction.latency_s * 1e3:.3g} ms"
-    bound = min(before.bound_s, _objective(made.prediction, before.objective))
-    gap = max(0.0, 1 - bound / _objective(made.prediction, before.objective))
+    gap = 1 - bound / reached if reached > 0 else 0.0
     update = {"prediction": prediction, "notes": (note, *before.notes), "bound_s": bound, "gap": gap, "status": "heuristic"}
     entry = planned.deployment.entries[0].model_copy(update={"plan": made.model_copy(update=update)})
     return replace(planned, deployment=planned.deployment.model_copy(update={"entries": (entry,)}))
-
-
-def _objective(prediction: Any, objective: str) -> float:
-    value = {"energy": prediction.energy_j, "edp": prediction.energy_j * prediction.latency_s}
-    return float(value.get(objective, prediction.latency_s))

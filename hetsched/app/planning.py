@@ -16,7 +16,7 @@ from hetsched.app.levels import Levels, plan_levels
 from hetsched.app.planned import Planned, soc_ref
 from hetsched.app.planning_task import Task
 from hetsched.app.splitting import with_splits
-from hetsched.app.static_ranges import with_static_ranges
+from hetsched.app.static_ranges import NO_RANGES, with_static_ranges
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
 from hetsched.partition.switching import Placed
@@ -109,6 +109,8 @@ def plan(
 
     if objective not in get_args(Objective):
         raise OptionError(f"no objective is called {objective!r}: use one of {', '.join(get_args(Objective))}")
+    if splits and solver not in ("auto", "ilp"):
+        raise OptionError(f"--split looks for placements of its own, and --solver {solver} for others: leave one out")
     if precision not in PRECISIONS:
         raise OptionError(f"no precision is called {precision!r}: use one of {', '.join(PRECISIONS)}")
     asked = asked_of(prompt, generate, kv, experts, sampling)
@@ -124,7 +126,7 @@ def plan(
             "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
             "memory_limit_bytes": memory_limit_bytes, "forced": forced, "simulated": simulated,
             "progress": progress, "limits": limits, "sensitivities": sensitivities, "pareto": pareto,
-            "splits": splits, "levels": levels,
+            "splits": splits, "levels": levels, "ranges": NO_RANGES,
         }  # fmt: skip
         chip = find_soc(soc, overrides)
 

@@ -14,6 +14,8 @@ from hetsched.ranges import beside, read_ranges
 
 #: The precision whose activations are quantized with ranges that are known ahead.
 STATIC = "w8a8"
+#: For phases of a language model, whose steps at other contexts have other tensors than the file's.
+NO_RANGES = ""
 #: What a plan says that could not be run.
 WITHOUT_RANGES = (
     "planned as quantized: the model is float and has no ranges, which running it needs"
@@ -37,13 +39,15 @@ def with_static_ranges(
     Args:
         graph: after the passes and for the target.
         precision: what the user asked for.
-        ranges: a ranges file; None: the one beside the model, if there is one.
+        ranges: a ranges file; None: the one beside the model, if there is one; :data:`NO_RANGES`: none, even so.
         report: what the pass changed is appended.
 
     Raises:
         OptionError: ``ranges`` is given for another precision, or for a model that brings its own.
         RangesError: the file is absent, malformed, of another model or of no use.
     """
+    if ranges == NO_RANGES:
+        return graph, None
     if precision != STATIC:
         if ranges is not None:
             raise OptionError(f"--ranges {ranges} is of no use with --precision {precision}: only {STATIC} reads ranges")

@@ -108,7 +108,7 @@ def _adjust(
 ) -> bool:
     """Raise the prices of broken limits, lower the others towards what was too low; whether any has changed."""
     changed = False
-    broken = {name for name, text in zip(_limits(problem), _broken(problem, f), strict=True) if text}
+    broken = {name for name, _ in problem.limits.broken(f)}
     for k in price:
         if k in broken:
             low[k] = price[k]
@@ -121,12 +121,6 @@ def _adjust(
         changed = changed or abs(after - price[k]) > 0.01 * after
         price[k] = after
     return changed
-
-
-def _broken(problem: Problem, f: Figures) -> list[bool]:
-    power = f.energy_j / f.latency_s if f.latency_s > 0 else 0.0
-    value = {"latency_s": f.latency_s, "energy_j": f.energy_j, "power_w": power, "loss": f.loss, "segments": float(f.segments)}
-    return [value[k] > limit for k, limit in _limits(problem).items()]
 
 
 def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:

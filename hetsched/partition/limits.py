@@ -44,16 +44,21 @@ class Limits:
 
     def __contains__(self, f: Figures) -> bool:
         """Whether a timed plan is within every limit."""
-        return next(self.exceeded(f), None) is None
+        return next(self.broken(f), None) is None
 
-    def exceeded(self, f: Figures) -> Iterator[str]:
-        """The limits that a timed plan breaks, in words."""
+    def broken(self, f: Figures) -> Iterator[tuple[str, float]]:
+        """Names of the limits that a timed plan breaks, each with the plan's figure."""
         power = f.energy_j / f.latency_s if f.latency_s > 0 else 0.0
         found = {"latency_s": f.latency_s, "energy_j": f.energy_j, "power_w": power, "loss": f.loss, "segments": f.segments}
         for name, value in found.items():
             limit = getattr(self, name)
             if limit is not None and value > limit * (1 + SLACK):
-                yield f"{_WORDS[name]} {value:.4g}{_unit(name)} of at most {limit:.4g}{_unit(name)}"
+                yield name, value
+
+    def exceeded(self, f: Figures) -> Iterator[str]:
+        """The limits that a timed plan breaks, in words."""
+        for name, value in self.broken(f):
+            yield f"{_WORDS[name]} {value:.4g}{_unit(name)} of at most {getattr(self, name):.4g}{_unit(name)}"
 
 
 def _unit(name: str) -> str:

@@ -102,3 +102,8 @@ def test_the_parts_of_an_operator_lose_what_it_loses_together(heavy: Path, tmp_p
     for node, lost in (("up", 4.0), ("down", 1.0)):
         parts = [op.name for op in graph.ops if node in op.origin]
         assert sum(lossy.loss[integers[p][0]] for p in parts) == pytest.approx(lost)
+
+
+def test_splits_are_not_for_solvers_that_say_where_everything_goes(heavy: Path) -> None:
+    with pytest.raises(OptionError, match="--split looks for placements of its own"):
+        hetsched.plan(heavy, "snapdragon-8-gen-3", solver="single:npu", splits=True)

@@ -15,6 +15,8 @@ from hetsched.app.coscheduling import plan_together
 from hetsched.app.sessions import read_plan
 from hetsched.cli.commands import app
 from hetsched.errors import OptionError
+from hetsched.partition import Problem
+from hetsched.partition.problem import objective_of
 
 PHONE = "dimensity-9300"
 DIMS = {"width": 16}
@@ -38,6 +40,21 @@ def test_models_together_miss_no_more_than_planned_alone(two: list[Path]) -> Non
     assert s["models"][0]["priority"] == 0 and s["models"][1]["priority"] == 1
     assert s["models"][0]["together"]["arrived"] == ours[0].arrived
     assert any("beside other models" in n for p in found.planned for n in p.plan.notes)
+
+
+@pytest.mark.parametrize("objective", ["latency", "period", "energy"])
+def test_a_plan_that_gives_way_has_figures_of_its_own(two: list[Path], objective: str) -> None:
+    own = hetsched.plan(two[0], PHONE, dims=DIMS, time_limit_s=0.5)
+    rate = 0.8 / own.plan.prediction.latency_s
+    found = plan_together(two, PHONE, rates=[rate, rate], dims=DIMS, time_limit_s=0.5, objective=objective)
+    moved = [p for p in found.planned if any("beside other models" in n for n in p.plan.notes)]
+    for p in moved:
+        problem = Problem.of(p.graph, p.table, p.plan.objective)
+        assert p.plan.gap == pytest.approx(1 - p.plan.bound_s / objective_of(problem, *p.placement))
+        assert p.plan.prediction.simulated_s == pytest.approx(hetsched.simulate(p).outcome.first_s)
+        low, high = p.plan.prediction.latency_interval_s
+        assert low < p.plan.prediction.latency_s < high
+    assert moved
 
 
 def test_an_easy_load_keeps_every_deadline_and_the_plans_as_they_are(two: list[Path]) -> None:

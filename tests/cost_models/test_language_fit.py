@@ -11,11 +11,13 @@ from hetsched_cost_models.fit.extract_language import _BITS, _bits, _context, _k
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.language_fit import (
     K_BITS,
+    NEAR_ONE,
     LanguageFit,
     file_text,
     fit,
     form_of,
     half_widths,
+    needed,
     parameters,
     priors,
     repeat_spread,
@@ -75,6 +77,17 @@ def test_an_engine_that_is_twice_as_slow_is_found_to_be() -> None:
     assert found["pace/mnn/gpu"] / found["pace/litert/gpu"] == pytest.approx(2.0, rel=0.1)
 
 
+def test_paces_near_1_are_no_parameters() -> None:
+    """Of two engines with rates as the memory allows them and twice as slow, only the slow one keeps a pace."""
+    rows = [replace(_ROW, params=1e9 * i, engine=e, unit="gpu") for i in range(1, 9) for e in ("mnn", "litert")]
+    made = [replace(r, decode=(0.5 if r.engine == "mnn" else 1.0) / _seconds(r, _FLAT)) for r in rows]
+    names = priors(made, "decode")
+    found = needed(made, "decode", names)
+    assert {"pace/mnn/gpu", "pace/litert/gpu"} <= set(names)
+    assert [n for n in found if n.startswith("pace/")] == ["pace/mnn/gpu"]
+    assert found["pace/mnn/gpu"] == pytest.approx(2.0, rel=0.1)
+
+
 def test_groups_are_left_out_whole() -> None:
     assert replace(_ROW, bits=9.0).group == _ROW.group != replace(_ROW, chip="apple-m1").group
 
@@ -95,7 +108,12 @@ def test_the_stored_file_is_of_these_rows_and_reads_back() -> None:
     text = (FITTED / FILE).read_text("utf-8")
     for phase in ("decode", "prefill"):
         found = [r for r in rates() if getattr(r, phase) > 0]
-        assert set(shipped().parameters[phase]) == set(priors(found, phase))
+        stored, possible = shipped().parameters[phase], priors(found, phase)
+        assert all(n.startswith("pace/") for n in possible.keys() - stored.keys())
+        assert all(abs(np.log(v)) >= NEAR_ONE for n, v in stored.items() if n.startswith("pace/"))
+        names = {n: possible[n] for n in stored}
+        again = parameters(names, fit(found, phase, names))
+        assert again == pytest.approx(stored, rel=0.01), "the same rows give it again"
         assert shipped().seen[phase] == seen(found).keys()
         widths = shipped().half_width[phase]
         assert 0.0 < widths["seen"] <= widths["unseen"]

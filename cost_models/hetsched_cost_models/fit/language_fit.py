@@ -1,4 +1,7 @@
-"""Fits :mod:`hetsched_cost_models.language_form` to public rates of language models, cross-validated by model x SoC."""
+"""Fits :mod:`hetsched_cost_models.language_form` to public rates of language models, cross-validated by model x SoC.
+
+Few paces are worth a parameter: those that a fit finds near 1 are 1, and the others are fitted again.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ K_BITS = (3.35, 3.91, 4.58, 4.85, 5.69, 6.56)
 _LEAST = 2
 #: Tokens of a prompt whose length is not said: that of llama.cpp's and LiteRT's benchmarks.
 _USUAL_PROMPT = 512
-#: Ridge of rates and of paces, by phase: paces of few groups stay near 1.
-_RATE_RIDGE, _PACE_RIDGE = 0.05, {"decode": 0.2, "prefill": 0.1}
+#: Ridge of rates and of paces: paces of few groups stay near 1.
+_RATE_RIDGE, _PACE_RIDGE = 0.05, 0.1
+#: Paces whose logarithm is nearer to 0 are 1: about a fifth, what the fit errs by anyway.
+NEAR_ONE = 0.2
 
 
 @lru_cache(maxsize=128)
@@ -56,18 +61,17 @@ def form_of(rows: Sequence[Rate], phase: str) -> tuple[Form, FloatArray]:
 
 
 def priors(rows: Sequence[Rate], phase: str) -> dict[str, tuple[float, float]]:
-    """Name -> (prior, ridge) of the parameters that ``rows`` bear on."""
+    """Name -> (prior, ridge) of the parameters that ``rows`` bear on, before paces near 1 are left out."""
     seen: dict[str, set[str]] = {}
     for r, names in zip(rows, form_of(rows, phase)[0].paces, strict=True):
         for n in names:
             seen.setdefault(n, set()).add(r.group)
     # An engine that was seen on one chip has no pace on it beside its own.
     own = {n for n in seen if n.count("/") < 3 or seen[n] != seen[n.rpartition("/")[0]]}
-    ridge = _PACE_RIDGE[phase]
-    found = {n: (1.0, ridge) for n in sorted(own) if len(seen[n]) >= _LEAST}
+    found = {n: (1.0, _PACE_RIDGE) for n in sorted(own) if len(seen[n]) >= _LEAST}
     if phase == "prefill":
         return {"gemm": (0.1, _RATE_RIDGE), "start_s": (0.03, _RATE_RIDGE)} | found
-    return {"lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, ridge), "layer_s": (1e-4, _RATE_RIDGE)} | found
+    return {"lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, _PACE_RIDGE), "layer_s": (1e-4, _RATE_RIDGE)} | found
 
 
 def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]]) -> FloatArray:
@@ -91,6 +95,16 @@ def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float
 def parameters(names: Mapping[str, tuple[float, float]], x: FloatArray) -> dict[str, float]:
     """By name."""
     return dict(zip(names, np.exp(x).tolist(), strict=True))
+
+
+def needed(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """The parameters of ``names`` by name, without paces near 1: the others are fitted again until none is."""
+    while True:
+        found = parameters(names, fit(rows, phase, names))
+        kept = {n: names[n] for n, v in found.items() if not n.startswith("pace/") or abs(np.log(v)) >= NEAR_ONE}
+        if len(kept) == len(names):
+            return found
+        names = kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,17 +150,17 @@ def repeat_spread(rows: Sequence[Rate], phase: str) -> tuple[float, int]:
 
 
 def fitted(rows: Sequence[Rate], phase: str) -> LanguageFit:
-    """Fit on all rows of a phase, and on those of nine tenths of the groups in turn."""
+    """Fit on all rows of a phase, and on those of nine tenths of the groups in turn, which choose their own paces."""
     picked = [r for r in rows if getattr(r, phase) > 0]
     names = priors(picked, phase)
     groups, apart = sorted({r.group for r in picked}), np.zeros(len(picked))
     for i in range(FOLDS):
         part = set(groups[i::FOLDS])
         out = [j for j, r in enumerate(picked) if r.group in part]
-        p = parameters(names, fit([r for r in picked if r.group not in part], phase, names))
+        p = needed([r for r in picked if r.group not in part], phase, names)
         form, measured = form_of([picked[j] for j in out], phase)
         apart[out] = measured - form.log_seconds(p)
-    return LanguageFit(phase, tuple(picked), parameters(names, fit(picked, phase, names)), apart)
+    return LanguageFit(phase, tuple(picked), needed(picked, phase, names), apart)
 
 
 def seen(rows: Sequence[Rate]) -> dict[str, set[str]]:
