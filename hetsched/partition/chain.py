@@ -16,12 +16,15 @@ INFINITE = float("inf")
 
 
 class Chain:
-    """Blocks of a relaxation and a least time per block and pair of alternatives; ``values`` may be raised."""
+    """Blocks of a relaxation and a least time per block and pair of alternatives: ``values``, which :meth:`raise_to` raises."""
 
     def __init__(self, relaxed: Relaxed) -> None:
         self.relaxed, self.c = relaxed, relaxed.c
         self.blocks = relaxed.blocks()
         self.values: dict[tuple[int, int, int], float] = {}
+        self.signatures: dict[tuple[int, int, int], str] = {}
+        self.solved: list[tuple[dict[int, float], dict[int, int]]] = []
+        """Per block, as far as no value has been raised since: the least time up to each exit, and from which entry."""
         for k, block in enumerate(self.blocks):
             backward = {b: relaxed.backward(block, b) for b in self.exits(block)}
             for a in self.entries(block):
@@ -39,27 +42,32 @@ class Chain:
 
     def bound(self) -> tuple[float, list[tuple[int, int, int]]]:
         """The least total in seconds and the ``(block, entry, exit)`` keys of ``values`` that add up to it."""
-        back: list[dict[int, int]] = []
-        cost = {-1: 0.0}
-        for k, block in enumerate(self.blocks):
-            following: dict[int, float] = {}
-            origin: dict[int, int] = {}
-            for b in self.exits(block):
-                origin[b] = min(cost, key=lambda a: cost[a] + self.values[k, a, b])
-                following[b] = cost[origin[b]] + self.values[k, origin[b], b]
-            cost = following
-            back.append(origin)
+        cost = self.solved[-1][0] if self.solved else {-1: 0.0}
+        for k in range(len(self.solved), len(self.blocks)):
+            ways = {b: min([(x + self.values[k, a, b], i, a) for i, (a, x) in enumerate(cost.items())]) for b in self.exits(self.blocks[k])}
+            cost = {b: least for b, (least, _, _) in ways.items()}
+            self.solved.append((cost, {b: a for b, (_, _, a) in ways.items()}))
         b, path = -1, list[tuple[int, int, int]]()
         for k in reversed(range(len(self.blocks))):
-            a = back[k][b]
+            a = self.solved[k][1][b]
             path.append((k, a, b))
             b = a
         return cost[-1] * (1 - 1e-12), path[::-1]
 
+    def raise_to(self, arc: tuple[int, int, int], value: float) -> None:
+        """Raise a least time; a smaller value changes nothing."""
+        if value > self.values[arc]:
+            self.values[arc] = value
+            del self.solved[arc[0] :]
+
     def signature(self, arc: tuple[int, int, int]) -> str:
         """Equal for arcs whose blocks cost the same in every way."""
-        c, relaxed, (k, a, b) = self.c, self.relaxed, arc
-        block = self.blocks[k]
+        if arc not in self.signatures:
+            self.signatures[arc] = self._signature(*arc)
+        return self.signatures[arc]
+
+    def _signature(self, k: int, a: int, b: int) -> str:
+        c, relaxed, block = self.c, self.relaxed, self.blocks[k]
         ops = (block.entry, *block.inner, block.exit)
         place = {v: i for i, v in enumerate(ops) if v >= 0}
         tensors = {t: i for i, t in enumerate(dict.fromkeys(t for v in ops[1:] if v >= 0 for t in c.inputs[v]))}

@@ -34,7 +34,11 @@ PER_STATE = 4e-6
 PER_STATE_COMPILED = 4e-7
 """The same in the compiled DP."""
 COMPILED_OPS = 250
-"""Larger graphs are given to the compiled DP."""
+"""Larger graphs are given to the compiled DP; of these,"""
+FEW_OPS = 1000
+"""up to this many ops only where the frontier"""
+WIDE = 16
+"""has more states than this, if only few orders are solved: loading the compiler takes as long as hundreds of narrow ones."""
 INFINITE = float("inf")
 
 
@@ -86,7 +90,9 @@ class FrontierResult:
     units: float = 0.0
 
 
-def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 500, units: float = INFINITE) -> FrontierResult:
+def frontier_optimum(
+    c: Costs, order: Sequence[int], add: Additive, cap: int = 500, units: float = INFINITE, few: bool = False
+) -> FrontierResult:
     """The cheapest placement for one topological order.
 
     Args:
@@ -95,22 +101,27 @@ def frontier_optimum(c: Costs, order: Sequence[int], add: Additive, cap: int = 5
         add: what is added up.
         cap: most states kept after an op; where it bites the result is a beam search and not exact.
         units: of work; when they are spent the cap falls to ``NARROW``.
+        few: whether only few orders are solved. The answer does not depend on it.
     """
     if not order:
         return FrontierResult(0.0, (), True, 0)
-    if len(order) > COMPILED_OPS:
+    large = len(order) > COMPILED_OPS
+    if large and not (few and len(order) <= FEW_OPS):
         return compiled_optimum(order, add, cap, units)
+    per_state = PER_STATE_COMPILED if large else PER_STATE
     frontier = _Frontier(c, add)
     layer: list[State] = [(0.0, -1, (), -1, -1)]
     history: list[list[State]] = []
-    exact, width, spent = True, 1, 0.0
+    exact, width, spent, limit = True, 1, 0.0, cap
     for op in order:
         tried = len(layer) * len(c.alts[op])
         layer = frontier.prune(frontier.advance(layer, op))
-        spent += PER_STATE * tried * (1 + len(frontier.live) / COLUMNS)
-        width, cap = max(width, len(layer)), min(cap, NARROW) if spent > units else cap
-        if len(layer) > cap:
-            layer, exact = layer[:cap], False
+        spent += per_state * tried * (1 + len(frontier.live) / COLUMNS)
+        width, limit = max(width, len(layer)), min(limit, NARROW) if spent > units else limit
+        if large and len(layer) > WIDE:
+            return compiled_optimum(order, add, cap, units)
+        if len(layer) > limit:
+            layer, exact = layer[:limit], False
         history.append(layer)
     best = min(range(len(layer)), key=lambda k: (layer[k][0] + add.last[layer[k][1]], k))
     cost = layer[best][0] + add.last[layer[best][1]]

@@ -46,7 +46,7 @@ class FrontierDP:
         for add in self.weightings(problem, c):
             best: FrontierResult | None = None
             for order in self.orders(c, found):
-                got = frontier_optimum(c, order, add, self.cap, left)
+                got = frontier_optimum(c, order, add, self.cap, left, few=True)
                 left -= got.units
                 budget.charge(got.units)
                 exact = exact and (got.exact or bool(found))

@@ -91,7 +91,7 @@ def _shared(times: npt.NDArray[np.float64], ways: npt.NDArray[np.float64], free:
     weight = np.full(len(ways), 1.0 / len(ways))
     best = float(ways.max())
     for _ in range(ROUNDS):
-        cost = np.where(np.isfinite(times), weight[:, None] * np.where(np.isfinite(times), times, 0.0), INFINITE)
+        cost = weight[:, None] * times  # weights stay positive, so that infinite times stay infinite
         queue = cost.argmin(axis=0)
         least = cost.min(axis=0)
         best = max(best, float(np.minimum(least, free).sum() + weight @ ways))

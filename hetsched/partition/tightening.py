@@ -85,6 +85,7 @@ class Tightened:
         self.serial: AdditiveChain | None = None
         self.charged: list[set[int]] = []
         self.serial_cost: dict[Arc, float] = {}
+        self.fractional: dict[str, float] = {}
         self.known: dict[Any, float] = {}
         self.ways: dict[str, Way] = {"fractions": self._fractions, "roles": self._roles, "starts": self._starts}
 
@@ -114,7 +115,7 @@ class Tightened:
             tries[arc] = tries.get(arc, 0) + 1
             if not more or tries[arc] > 1:
                 closed.add(arc)
-            chain.values[arc] = max(chain.values[arc], value)
+            chain.raise_to(arc, value)
 
     def _raised(self, way: str, arc: Arc, slack: float, units: float) -> tuple[float, bool, float]:
         """A better value of an arc, at most ``slack`` above the one that it has."""
@@ -135,13 +136,14 @@ class Tightened:
         return Window(self.chain.relaxed, self.chain.blocks[k], a, b, self.serial.charged[k])
 
     def _fractions(self, arc: Arc, value: float, limit: float, _: float) -> tuple[float, bool, float]:
-        window = self._window(arc)
-        overlapped = window.fractional()
+        window, key = self._window(arc), self.chain.signature(arc)
+        if key not in self.fractional:
+            self.fractional[key] = window.fractional()
         assert self.serial is not None
         serial = self.serial.search(arc, limit, SERIAL_STATES)
         self.serial_cost[arc] = serial.cost
         used = PER_STATE * (1 + serial.states) + (PER_WINDOW if len(window.block.inner) > 1 else 0.0)
-        return max(value, min(serial.cost, overlapped)), False, used
+        return max(value, min(serial.cost, self.fractional[key])), False, used
 
     def _roles(self, arc: Arc, value: float, limit: float, units: float) -> tuple[float, bool, float]:
         serial = self.serial_cost.get(arc, 0.0)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetsched.partition import frontier
 from hetsched.partition.frontier import PER_STATE, PER_STATE_COMPILED, Additive, compiled_optimum, frontier_optimum
 from hetsched.partition.orders import affinity, by_priority, depth_first, file_order, is_chain, smallest_arena
 from hetsched.partition.timing import Costs, figures
@@ -58,6 +59,19 @@ def test_the_compiled_dp_gives_the_same_answer(random_table, seed, n, shared, ca
         compiled = compiled_optimum(order, add, cap, units * PER_STATE_COMPILED)
         assert (compiled.cost, compiled.alternative) == (plain.cost, plain.alternative)
         assert (compiled.exact, compiled.width) == (plain.exact, plain.width)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 25), st.sampled_from([2, 7, 500]), st.sampled_from([1e-5, 1e9]), st.sampled_from([3, 10**9]))
+def test_few_orders_of_a_large_graph_get_the_answer_of_the_compiled_dp(random_table, seed, n, cap, units, wide):
+    c = Costs(random_table(seed, n, 1 + seed % 3, precisions=1 + seed % 2))
+    order, add = file_order(c), Additive(c)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frontier, "COMPILED_OPS", 0)
+        patch.setattr(frontier, "WIDE", wide)
+        few, many = (frontier_optimum(c, order, add, cap, units * PER_STATE_COMPILED, few=f) for f in (True, False))
+    assert (few.cost, few.alternative, few.exact, few.width) == (many.cost, many.alternative, many.exact, many.width)
+    assert few.units == pytest.approx(many.units, rel=1e-12)
 
 
 def test_a_beam_says_that_it_is_not_exact_and_is_never_below_the_optimum(random_table):
