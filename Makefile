@@ -44,6 +44,7 @@ lint: $(STAMP) ## Style and formatting
 
 types: $(STAMP) ## Static types (mypy strict)
 	@$(BIN)/mypy
+	@$(BIN)/mypy docs/demo.py docs/demo_page.py
 
 contracts: $(STAMP) ## Who may import whom
 	@$(BIN)/lint-imports
