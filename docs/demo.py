@@ -16,7 +16,8 @@ import numpy as np
 from demo_page import ink_found, page
 
 import hetsched
-from hetsched.cli import show, show_simulation, traces
+from hetsched.cli import show, traces
+from hetsched.cli.simulating import show_simulation as show_simulation_of
 
 MODEL = Path("models/pp-ocrv4-det.onnx")
 DIMS = {"x.2": 480, "x.3": 480}
@@ -62,7 +63,7 @@ def main() -> int:
     compare(planned)
     show.line("")
     for run in simulated:
-        show_simulation.simulation(run, None)
+        show_simulation_of(run, None)
     show.line("")
     show.ran(ran, None)
     (probability,) = ran.outputs.values()
