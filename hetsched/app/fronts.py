@@ -6,16 +6,19 @@ from collections import Counter
 
 from hetsched.graph import Graph
 from hetsched.partition import Problem
-from hetsched.plans import FrontPoint
+from hetsched.plans import FrontPoint, Plan
 from hetsched.segments import schedule
 
 
-def front_points(graph: Graph, problem: Problem, points: int, solver: str, time_limit_s: float) -> tuple[FrontPoint, ...]:
+def front_points(graph: Graph, problem: Problem, plan: Plan, points: int, solver: str, time_limit_s: float) -> tuple[FrontPoint, ...]:
     """Plans of one problem that trade latency for energy, fastest first, in figures; those that do not fit into memory are left out.
+
+    The plan at hand is a point too, unless another beats it in both.
 
     Args:
         graph: of the problem.
         problem: its limits hold for every point.
+        plan: of the problem, or of the same graph with operators split.
         points: how many to look for; 0: none.
         solver: asked for every point.
         time_limit_s: for all of them together.
@@ -28,7 +31,13 @@ def front_points(graph: Graph, problem: Problem, points: int, solver: str, time_
 
     if not points:
         return ()
-    out = []
+    p = plan.prediction
+    used = Counter(x.queue for x in plan.placements)
+    own = FrontPoint(
+        latency_s=p.latency_s, energy_j=p.energy_j, segments=len(plan.segments), ops_by_queue=dict(sorted(used.items())),
+        gap=plan.gap if plan.objective == "latency" and plan.bound_s > 0 else None,
+    )  # fmt: skip
+    out = [own]
     table, room = problem.table, Room.of(problem)
     for s in front(problem, points, solver, time_limit_s):
         if room.limited and not room.fits(stored(graph, problem, s)):
@@ -41,4 +50,8 @@ def front_points(graph: Graph, problem: Problem, points: int, solver: str, time_
                 gap=s.gap if s.bound > 0 else None,
             )
         )  # fmt: skip
-    return tuple(out)
+    kept: list[FrontPoint] = []
+    for point in sorted(out, key=lambda f: (f.latency_s, f.energy_j)):
+        if not kept or point.energy_j < kept[-1].energy_j * (1 - 1e-9):
+            kept.append(point)
+    return tuple(kept)

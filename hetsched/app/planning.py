@@ -150,11 +150,11 @@ def plan(
     costed = task.costed(graph)
     say("solving")
     task = replace(task, anchors=costed.anchors, public_anchors=False, measured=costed.measured)  # a plan file holds them once for all
-    solution, shared = task.solved(costed), dict[str, tuple[int, ...]]()
+    solution, shared, whole = task.solved(costed), dict[str, tuple[int, ...]](), costed
     if splits:
         say("splitting")
         costed, solution, shared = with_splits(task, costed, solution)
-    base = Entry(plan=task.built(costed, solution), splits=shared)
+    base = Entry(plan=task.built(costed, solution, whole if shared else None), splits=shared)
     more = Levels((), (), ())
     if levels:
         say("planning levels")

@@ -124,8 +124,13 @@ class Task:
         evaluate = (lambda s: self.contended(costed.table, s.order, s.alternative)) if ranked else None
         return solve(self.problem(costed), self.solver, time_limit_s=time_limit_s or self.time_limit_s, evaluate=evaluate)
 
-    def built(self, costed: Costed, solution: Solution, notes: Sequence[str] = ()) -> Plan:
+    def built(self, costed: Costed, solution: Solution, whole: Costed | None = None) -> Plan:
         """The plan of a solution, with its baselines, its front, what it rests on, and its simulated latency.
+
+        Args:
+            costed: the graph that was solved.
+            solution: of it.
+            whole: the graph without splits, if ``costed`` has some: baselines and front are of that one.
 
         Raises:
             InfeasibleError: nothing fits into the memory limit.
@@ -135,15 +140,16 @@ class Task:
         from hetsched.partition import baselines, build_plan
 
         chip, graph, table, problem = self.chip, costed.graph, costed.table, self.problem(costed)
-        made = honest(build_plan(graph, problem, solution, baselines=baselines(problem)), costed.plain, table, costed.anchors)
+        beside = problem if whole is None else self.problem(whole)
+        made = honest(build_plan(graph, problem, solution, baselines=baselines(beside)), costed.plain, table, costed.anchors)
         without_ranges = (WITHOUT_RANGES,) if self.precision == STATIC and is_float_model(graph) else ()
-        own = (*notes, *precision_notes(made, chip, self.precision), *made.notes, *without_ranges)
+        own = (*precision_notes(made, chip, self.precision), *made.notes, *without_ranges)
         said = (*own, *what_if_notes(chip, set(table.alt_precision)), *filter(None, (power_basis(chip),)))
         prediction = made.prediction
         if self.simulated:
             value = self.contended(table, *placement_of(made, table))  # a memory limit may have made it another placement
             prediction = prediction.model_copy(update={"simulated_s": value})
-        front = front_points(graph, problem, self.pareto, self.solver, self.time_limit_s)
+        front = front_points(costed.graph if whole is None else whole.graph, beside, made, self.pareto, self.solver, self.time_limit_s)
         return made.model_copy(update={"front": front, "notes": _model_first(said, chip), "prediction": prediction})
 
 

@@ -9,7 +9,12 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object (stable keys) instead of tables.")]
 Soc = Annotated[str | None, typer.Option("--soc", metavar="ID", help="A SoC id (see 'hetsched socs'), a YAML file, or 'host'.")]
-Dim = Annotated[list[str], typer.Option("--dim", metavar="NAME=N", help="Size of a symbolic dimension (batch=1). Repeatable.")]
+Dim = Annotated[
+    list[str],
+    typer.Option(
+        "--dim", metavar="NAME=N", help="Size of a symbolic dimension (batch=1; with several models and --rate: MODEL:batch=1). Repeatable."
+    ),
+]
 WhatIf = Annotated[
     list[str],
     typer.Option(

@@ -117,7 +117,8 @@ def test_a_processor_holds_no_more_than_it_addresses(two_branch: Path) -> None:
 def test_a_front_has_no_plan_that_does_not_fit_into_memory(two_branch: Path) -> None:
     made = planned(two_branch)
     problem = Problem.of(made.graph, made.table)
-    free = front_points(made.graph, problem, 4, "auto", 1.0)
+    free = front_points(made.graph, problem, made.plan, 4, "auto", 1.0)
     need = made.plan.prediction.peak_memory_bytes
-    assert front_points(made.graph, replace(problem, memory_limit_bytes=100 * need), 4, "auto", 1.0) == free != ()
-    assert front_points(made.graph, replace(problem, memory_limit_bytes=1), 4, "auto", 1.0) == ()
+    assert front_points(made.graph, replace(problem, memory_limit_bytes=100 * need), made.plan, 4, "auto", 1.0) == free != ()
+    (own,) = front_points(made.graph, replace(problem, memory_limit_bytes=1), made.plan, 4, "auto", 1.0)
+    assert own.latency_s == made.plan.prediction.latency_s  # nothing else is let in

@@ -50,6 +50,10 @@ def test_this_machines_two_cores_share_products_and_compute_the_same(heavy: Path
     whole = hetsched.plan(heavy, "host", time_limit_s=0.5)
     assert planned.deployment.entries[0].splits
     assert planned.plan.prediction.latency_s < 0.8 * whole.plan.prediction.latency_s
+    assert planned.plan.baselines == whole.plan.baselines
+    front = hetsched.plan(heavy, "host", time_limit_s=0.5, splits=True, pareto=3)
+    assert any(f.latency_s == front.plan.prediction.latency_s for f in front.plan.front)
+    assert front.plan.front[-1].energy_j <= whole.plan.prediction.energy_j
     path = planned.save(tmp_path / "shared.plan.json")
     again = read_plan(path)
     assert again.plan == planned.plan
