@@ -225,6 +225,6 @@ def test_the_host_plans_dynamic_products_in_integers(perceptron: Path, dynamic: 
     graph = standard(load(dynamic(perceptron, weight_type=QuantType.QInt8)))
 
     class Host:
-        id = "host"
+        id, is_host = "host", True
 
     assert kinds(targeted(graph, Host()))["FusedMatMul"] == 3  # type: ignore[arg-type]
