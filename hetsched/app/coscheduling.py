@@ -11,7 +11,7 @@ from hetsched.app.comparing import dims_of
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planned import Planned, op_names, op_queues
 from hetsched.app.planning import plan
-from hetsched.app.planning_task import addressed
+from hetsched.app.planning_task import address_limits
 from hetsched.errors import OptionError
 from hetsched.placement import placement_of
 from hetsched.socs import SoC
@@ -181,7 +181,7 @@ def _problem(planned: Planned, options: Mapping[str, Any]) -> Problem:
     return replace(
         Problem.of(planned.graph, planned.table, planned.plan.objective),
         forced=op_names(planned.graph, options.get("forced")), forbidden=op_queues(planned.graph, options.get("forbidden")),
-        limits=options.get("limits") or UNLIMITED, processor_limits=addressed(planned.soc),
+        limits=options.get("limits") or UNLIMITED, processor_limits=address_limits(planned.soc),
     )  # fmt: skip
 
 

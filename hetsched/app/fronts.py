@@ -27,7 +27,7 @@ def front_points(graph: Graph, problem: Problem, plan: Plan, points: int, solver
         OptionError: too few or too many points.
     """
     from hetsched.partition.memory_limit import Room, stored
-    from hetsched.partition.pareto import front
+    from hetsched.partition.pareto import front, thriftier
 
     if not points:
         return ()
@@ -50,8 +50,4 @@ def front_points(graph: Graph, problem: Problem, plan: Plan, points: int, solver
                 gap=s.gap if s.bound > 0 else None,
             )
         )  # fmt: skip
-    kept: list[FrontPoint] = []
-    for point in sorted(out, key=lambda f: (f.latency_s, f.energy_j)):
-        if not kept or point.energy_j < kept[-1].energy_j * (1 - 1e-9):
-            kept.append(point)
-    return tuple(kept)
+    return tuple(thriftier(sorted(out, key=lambda f: (f.latency_s, f.energy_j)), lambda f: f.energy_j))

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 from hetsched.app.language import PHASE_DIMS, PlannedLanguage, joined, phase_graph, predicted
+from hetsched.app.levels import price_switch
 from hetsched.app.planned import Planned
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Graph
-from hetsched.partition.switching import Placed, switch_cost
+from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
 from hetsched.plan_language import Language
 from hetsched.plans import Entry, Switch
@@ -97,9 +98,13 @@ def _together(chip: SoC, asked: Language, dims: Mapping[str, int], prefill: Plan
     return joined(deployment.model_copy(update=update), prefill, decode)
 
 
+def _phases(prefill: Planned, decode: Planned) -> tuple[tuple[Literal["prefill", "decode"], Planned], ...]:
+    return ("prefill", prefill), ("decode", decode)
+
+
 def _entries(prefill: Planned, decode: Planned) -> tuple[Entry, ...]:
     """The entries of both phases, level by level; a level that one of them lacks is left out."""
-    phases: tuple[tuple[Literal["prefill", "decode"], Planned], ...] = (("prefill", prefill), ("decode", decode))
+    phases = _phases(prefill, decode)
     made = {
         (e.level, name): e.model_copy(update={"phase": name, "dims": dict(p.graph.dims)})
         for name, p in phases
@@ -112,15 +117,8 @@ def _entries(prefill: Planned, decode: Planned) -> tuple[Entry, ...]:
 def _switches(prefill: Planned, decode: Planned) -> tuple[Switch, ...]:
     """From the prompt to the answer, and between the levels of each phase."""
     first, second = (Placed(p.graph, p.table, p.placement[1]) for p in (prefill, decode))
-    cost = switch_cost(first, second)
-    out = [
-        Switch(
-            before=("prefill", 0), after=("decode", 0), weight_bytes=cost.weight_bytes, pack_s=cost.pack_s, state_bytes=cost.state_bytes,
-            handover_s=cost.handover_s,
-        )
-    ]  # fmt: skip
-    phases: tuple[tuple[Literal["prefill", "decode"], Planned], ...] = (("prefill", prefill), ("decode", decode))
-    for name, p in phases:
+    out = [price_switch(("prefill", 0), ("decode", 0), first, second)]
+    for name, p in _phases(prefill, decode):
         out += [s.model_copy(update={"before": (name, s.before[1]), "after": (name, s.after[1])}) for s in p.deployment.switches]
     return tuple(out)
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from hetsched.app.planning_task import Task
 from hetsched.app.static_ranges import STATIC, is_float_model
@@ -16,7 +16,7 @@ from hetsched.errors import InfeasibleError, OptionError, UnsupportedModelError
 from hetsched.graph import Graph
 from hetsched.partition.switching import Placed, switch_cost
 from hetsched.placement import placement_of
-from hetsched.plans import Entry, Switch
+from hetsched.plans import Entry, Stage, Switch
 from hetsched.socs import Processor, SoC
 
 LEVELS = (1, 2, 3)
@@ -60,18 +60,15 @@ def plan_levels(task: Task, graph: Graph, base: Entry, placed: Placed) -> Levels
         own = "" if at.precision == task.precision else at.precision
         entries.append(Entry(phase=base.phase, level=level, plan=plan, dims=base.dims, clocks=dict(at.clocks), precision=own))
         now = Placed(costed.graph, costed.table, placement_of(plan, costed.table)[1])
-        switches += [price_switch(base.phase, last_level, level, last, now), price_switch(base.phase, level, last_level, now, last)]
+        before, after = (base.phase, last_level), (base.phase, level)
+        switches += [price_switch(before, after, last, now), price_switch(after, before, now, last)]
         last_level, last = level, now
     return Levels(tuple(entries), tuple(switches), tuple(notes))
 
 
-def price_switch(phase: str, first: int, second: int, before: Placed, after: Placed) -> Switch:
-    """What going from the plan of one level to that of another takes."""
-    cost = switch_cost(before, after)
-    return Switch(
-        before=(phase, first), after=(phase, second), weight_bytes=cost.weight_bytes, pack_s=cost.pack_s, state_bytes=cost.state_bytes,
-        handover_s=cost.handover_s,
-    )  # fmt: skip
+def price_switch(before: Stage, after: Stage, first: Placed, second: Placed) -> Switch:
+    """What going from one plan, at phase and level ``before``, to another takes."""
+    return Switch(before=before, after=after, **asdict(switch_cost(first, second)))
 
 
 def at_level(task: Task, level: int, graph: Graph) -> Task:

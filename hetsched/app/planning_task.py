@@ -97,7 +97,7 @@ class Task:
         return Problem(
             table=costed.table, objective=self.objective,  # type: ignore[arg-type]
             memory_limit_bytes=self.memory_limit_bytes,
-            processor_limits=addressed(self.chip),
+            processor_limits=address_limits(self.chip),
             forced=op_names(costed.graph, self.forced), limits=self.limits or UNLIMITED,
             forbidden=(*op_queues(costed.graph, self.forbidden), *(("*", q) for q in self.off)),
             op_types=tuple(op.type for op in costed.graph.ops),
@@ -153,7 +153,7 @@ class Task:
         return made.model_copy(update={"front": front, "notes": _model_first(said, chip), "prediction": prediction})
 
 
-def addressed(chip: SoC) -> dict[str, int]:
+def address_limits(chip: SoC) -> dict[str, int]:
     """Processor -> the bytes that it can address, of those that cannot address everything."""
     return {p.name: int(p.address_bytes.value) for p in chip.processors if p.address_bytes is not None}
 

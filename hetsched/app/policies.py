@@ -65,6 +65,6 @@ def _prices(plans: dict[int, Planned]) -> Callable[[int, int], Switch]:
 
     @cache
     def price(first: int, second: int) -> Switch:
-        return price_switch(phase, first, second, placed[first], placed[second])
+        return price_switch((phase, first), (phase, second), placed[first], placed[second])
 
     return price

@@ -173,10 +173,10 @@ def plan(planned: Planned) -> None:
         line(text)
     if p.front:
         front(p)
-    counts = planned.summary()["ops_by_processor"]
-    line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in counts.items()))
-    if "levels" in planned.summary():
-        levels(planned.summary()["levels"])
+    summary = planned.summary()
+    line("ops: " + ", ".join(f"{n} on {kind}" for kind, n in summary["ops_by_processor"].items()))
+    if "levels" in summary:
+        levels(summary["levels"])
     shared = planned.deployment.entries[planned.entry].splits
     if shared:
         line(f"shared by two processors: {len(shared)} op(s): {', '.join(list(shared)[:3])}{' ...' if len(shared) > 3 else ''}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hetsched.partition.frontier import Additive, frontier_optimum
+from hetsched.partition.frontier import Additive, frontier_optimum, imitation
 from hetsched.partition.orders import affinity, file_order
 from hetsched.partition.problem import Budget
 from hetsched.partition.timing import Costs
@@ -52,8 +52,7 @@ def _weighted(c: Costs, weights: Sequence[float]) -> Additive:
     add.first = [w * s for w, s in zip(weights, c.launch, strict=True)]
     add.switch = [[add.first[r] if p != r else 0.0 for r in range(c.queues)] for p in range(c.queues)]
     add.last = [0.0] * c.queues
-    ends = [[*add.switch[p], 0.0] for p in range(c.queues)]
-    add.imitate = [[max(a - b for a, b in zip(ends[j], ends[s], strict=True)) for s in range(c.queues)] for j in range(c.queues)]
+    add.imitate = imitation(add.switch, add.last)
     return add
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from hetsched.errors import InfeasibleError
-from hetsched.partition.problem import Problem, Solution
+from hetsched.partition.problem import Problem, Solution, busy_s
 from hetsched.partition.solving import solve
 from hetsched.segments import schedule
 
@@ -61,10 +61,7 @@ def candidates(problem: Problem, first: Solution, solver: str = "auto", time_lim
 
 def _candidate(problem: Problem, s: Solution) -> Candidate:
     timed = schedule(problem.table, s.order, s.alternative)
-    busy = [0.0] * len(problem.table.queues)
-    for x in timed.segments:
-        busy[x.queue] += x.seconds
-    return Candidate(s, tuple(busy), timed.latency_s, timed.energy_j)
+    return Candidate(s, tuple(busy_s(timed, len(problem.table.queues))), timed.latency_s, timed.energy_j)
 
 
 @dataclass(frozen=True)

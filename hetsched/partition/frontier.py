@@ -53,8 +53,7 @@ class Additive:
         self.first = [w * c.launch[r] + e * c.launch_j[r] + per_segment for r in q]
         self.switch = [[w * c.sync[p][r] + e * c.sync_j[p][r] + self.first[r] if p != r else 0.0 for r in q] for p in q]
         self.last = [w * c.sync[p][c.host] + e * c.sync_j[p][c.host] for p in q]
-        ends = [[*self.switch[p], self.last[p]] for p in q]
-        self.imitate = [[max(a - b for a, b in zip(ends[j], ends[s], strict=True)) for s in q] for j in q]
+        self.imitate = imitation(self.switch, self.last)
         """[j][s] most that an open segment on j can cost more than one on s, whatever comes next."""
 
     def with_ops(self, op: list[float]) -> Additive:
@@ -70,6 +69,12 @@ class Additive:
         from hetsched.partition.frontier_core import packed
 
         return packed(self.c, self)
+
+
+def imitation(switch: Sequence[Sequence[float]], last: Sequence[float]) -> list[list[float]]:
+    """[j][s] most that an open segment on j can cost more than one on s: over every queue to switch to, and the end."""
+    ends = [[*row, end] for row, end in zip(switch, last, strict=True)]
+    return [[max(a - b for a, b in zip(j, s, strict=True)) for s in ends] for j in ends]
 
 
 def _mix(c: Costs, w: float, e: float) -> list[list[list[float]]]:

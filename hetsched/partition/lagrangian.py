@@ -57,7 +57,8 @@ class Priced:
 def search(problem: Problem, c: Costs, budget: Budget) -> Priced:
     """Placements for rising prices of the limits; the caller times them and keeps the best that breaks none."""
     scale: dict[str, float] = {}
-    low, high, price = dict.fromkeys(_limits(problem), 0.0), dict[str, float](), dict.fromkeys(_limits(problem), 0.0)
+    given = problem.limits.given
+    low, high, price = dict.fromkeys(given, 0.0), dict[str, float](), dict.fromkeys(given, 0.0)
     found: list[tuple[list[int], tuple[int, ...]]] = []
     left = SHARE * budget.units
     for _ in range(ROUNDS):
@@ -77,12 +78,6 @@ def search(problem: Problem, c: Costs, budget: Budget) -> Priced:
     return Priced(tuple(found), Prices(**{k: high.get(k, price[k]) for k in price}))
 
 
-def _limits(problem: Problem) -> Mapping[str, float]:
-    limits = problem.limits
-    every = {k: getattr(limits, k) for k in ("latency_s", "energy_j", "power_w", "loss", "segments")}
-    return {k: float(v) for k, v in every.items() if v is not None}
-
-
 def _orders(c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
     yield file_order(c)
     if found:
@@ -100,7 +95,7 @@ def _scales(problem: Problem, f: Figures) -> dict[str, float]:
     """The first price of each limit."""
     objective = f.energy_j if problem.objective == "energy" else f.serial_s
     figure = {"latency_s": f.serial_s, "energy_j": f.energy_j, "power_w": f.energy_j, "loss": f.loss, "segments": float(f.segments)}
-    return {k: FIRST * objective / max(figure[k], 1e-30) for k in _limits(problem)}
+    return {k: FIRST * objective / max(figure[k], 1e-30) for k in problem.limits.given}
 
 
 def _adjust(
@@ -135,7 +130,7 @@ def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:
         return 0.0
     best = 0.0
     for factor in NEAR:
-        at = Prices(*(factor * getattr(prices, k) for k in ("latency_s", "energy_j", "power_w", "loss", "segments")))
+        at = Prices(**{k: factor * getattr(prices, k) for k in problem.limits.given})
         for weights in _weightings(c):
             best = max(best, _bound_at(problem, c, at, weights))
     return best * (1 - 1e-9)
@@ -148,7 +143,7 @@ def _weightings(c: Costs) -> list[list[float]]:
 
 
 def _bound_at(problem: Problem, c: Costs, prices: Prices, weights: Sequence[float]) -> float:
-    limits = _limits(problem)
+    limits = problem.limits.given
     own = 1.0 if problem.objective == "latency" else 0.0
     if prices.power_w * limits.get("power_w", 0.0) > own + prices.latency_s:
         return 0.0  # a second of latency, which has no upper bound, would be worth less than nothing

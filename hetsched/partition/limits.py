@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hetsched.errors import OptionError
@@ -38,9 +39,15 @@ class Limits:
                 what = {"segments": "a plan has at least one segment", "loss": "give 0 or more"}.get(f.name, "give a positive number")
                 raise OptionError(f"the limit on the {_WORDS[f.name]} is {given}: {what}")
 
+    @cached_property
+    def given(self) -> dict[str, float]:
+        """Name -> limit, of those that there are."""
+        every = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: float(limit) for name, limit in every.items() if limit is not None}
+
     def __bool__(self) -> bool:
         """Whether there is any limit."""
-        return any(getattr(self, f.name) is not None for f in fields(self))
+        return bool(self.given)
 
     def __contains__(self, f: Figures) -> bool:
         """Whether a timed plan is within every limit."""
@@ -50,10 +57,9 @@ class Limits:
         """Names of the limits that a timed plan breaks, each with the plan's figure."""
         power = f.energy_j / f.latency_s if f.latency_s > 0 else 0.0
         found = {"latency_s": f.latency_s, "energy_j": f.energy_j, "power_w": power, "loss": f.loss, "segments": f.segments}
-        for name, value in found.items():
-            limit = getattr(self, name)
-            if limit is not None and value > limit * (1 + SLACK):
-                yield name, value
+        for name, limit in self.given.items():
+            if found[name] > limit * (1 + SLACK):
+                yield name, found[name]
 
     def exceeded(self, f: Figures) -> Iterator[str]:
         """The limits that a timed plan breaks, in words."""

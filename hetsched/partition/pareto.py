@@ -6,13 +6,16 @@ point is a plan that exists, and its ``bound`` says how much less energy any pla
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition.problem import Problem, Solution
 from hetsched.partition.solving import solve
 from hetsched.segments import schedule
 
+Item = TypeVar("Item")
 MOST = 64
 """Points that may be asked for."""
 
@@ -66,11 +69,15 @@ def _at_least_as_good(problem: Problem, finalists: tuple[Solution, ...]) -> list
 
 def _undominated(problem: Problem, found: list[Solution]) -> tuple[Solution, ...]:
     """Fastest first, each thriftier than all before it."""
-    kept: list[Solution] = []
-    least = float("inf")
     timed = [(*_figures(problem, s), s) for s in found]
-    for _, joules, s in sorted(timed, key=lambda x: (x[0], -x[2].bound, x[2].order, x[2].alternative)):
-        if joules < least * (1 - 1e-9):
-            kept.append(s)
-            least = joules
-    return tuple(kept)
+    timed.sort(key=lambda x: (x[0], -x[2].bound, x[2].order, x[2].alternative))
+    return tuple(s for _, _, s in thriftier(timed, lambda x: x[1]))
+
+
+def thriftier(fastest_first: Sequence[Item], joules: Callable[[Item], float]) -> list[Item]:
+    """Those that need less energy than all before them."""
+    kept: list[Item] = []
+    for item in fastest_first:
+        if not kept or joules(item) < joules(kept[-1]) * (1 - 1e-9):
+            kept.append(item)
+    return kept

@@ -183,6 +183,14 @@ class Solver(Protocol):
         ...
 
 
+def busy_s(timed: Schedule, queues: int) -> list[float]:
+    """[queues] seconds that each queue works."""
+    busy = [0.0] * queues
+    for s in timed.segments:
+        busy[s.queue] += s.seconds
+    return busy
+
+
 def value_of(timed: Schedule, objective: str, queues: int) -> float:
     """The objective of a timed plan (seconds, joules or joule-seconds).
 
@@ -193,10 +201,7 @@ def value_of(timed: Schedule, objective: str, queues: int) -> float:
     if objective == "edp":
         return timed.energy_j * timed.latency_s
     if objective == "period":
-        busy = [0.0] * queues
-        for s in timed.segments:
-            busy[s.queue] += s.seconds
-        return max(busy, default=0.0)
+        return max(busy_s(timed, queues), default=0.0)
     return timed.latency_s
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from hetsched import plugins
 from hetsched.costs import CostTable
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.partition.bounds import lower_bound
@@ -35,9 +35,7 @@ WALL_FACTOR = 6.0
 
 def solver_names() -> list[str]:
     """Every solver that can be named: the built-in ones and those of installed plug-ins."""
-    from importlib.metadata import entry_points
-
-    return sorted({*BUILT_IN, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+    return plugins.names(ENTRY_POINTS, BUILT_IN)
 
 
 def solver_named(name: str) -> Solver:
@@ -47,16 +45,9 @@ def solver_named(name: str) -> Solver:
         OptionError: no solver has that name.
     """
     base, _, argument = name.partition(":")
-    if base in BUILT_IN:
-        module, _, attribute = BUILT_IN[base].partition(":")
-        factory: Any = getattr(import_module(module), attribute)
-    else:
-        from importlib.metadata import entry_points
-
-        hits = [e for e in entry_points(group=ENTRY_POINTS) if e.name == base]
-        if not hits:
-            raise OptionError(f"there is no solver {name!r}: use one of {', '.join(solver_names())}")
-        factory = hits[0].load()
+    factory = plugins.factory(ENTRY_POINTS, BUILT_IN, base)
+    if factory is None:
+        raise OptionError(f"there is no solver {name!r}: use one of {', '.join(solver_names())}")
     if base == "single":
         return cast(Solver, factory(argument))
     return cast(Solver, factory(argument) if argument else factory())

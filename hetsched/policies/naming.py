@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import cast
 
+from hetsched import plugins
 from hetsched.errors import OptionError
 from hetsched.policies.observation import Policy
 
@@ -20,7 +19,7 @@ BUILT_IN = {
 
 def policy_names() -> list[str]:
     """Every policy that can be named."""
-    return sorted({*BUILT_IN, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+    return plugins.names(ENTRY_POINTS, BUILT_IN)
 
 
 def policy_named(name: str) -> Policy:
@@ -29,14 +28,9 @@ def policy_named(name: str) -> Policy:
     Raises:
         OptionError: no policy has that name, or what a plug-in registers under it is none.
     """
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        factory: Any = getattr(import_module(module), attribute)
-    else:
-        hits = [e for e in entry_points(group=ENTRY_POINTS) if e.name == name]
-        if not hits:
-            raise OptionError(f"no policy is called {name!r}: use {', '.join(policy_names())}")
-        factory = hits[0].load()
+    factory = plugins.factory(ENTRY_POINTS, BUILT_IN, name)
+    if factory is None:
+        raise OptionError(f"no policy is called {name!r}: use {', '.join(policy_names())}")
     policy = factory()
     if not callable(getattr(policy, "wanted", None)) or not getattr(policy, "period_s", 0) > 0:
         raise OptionError(f"the policy {name!r} needs a method 'wanted' and a 'period_s' above 0: see hetsched.policies")

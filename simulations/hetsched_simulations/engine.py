@@ -8,7 +8,7 @@ segments have ended and it has seen those that write the graph's outputs.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,20 @@ class _Submitted:
     done: Fence
 
 
+def submitted(env: Environment, commands: Sequence[Command], done: list[Fence]) -> Iterator[tuple[Command, Fence]]:
+    """Each command of an inference with the fence that it waits for; the fence of its end is appended to ``done`` before."""
+    for c in commands:
+        ready = Fence.merge(env, [done[p].after(sync) for p, sync in c.waits], f"ready {c.index}")
+        done.append(Fence(env, f"segment {c.index} {c.name}"))
+        yield c, ready
+
+
+def seen(env: Environment, commands: Sequence[Command], done: Sequence[Fence], name: str) -> Fence:
+    """The fence that signals when all commands have ended and the host has seen those that write the graph's outputs."""
+    noticed = [f if c.output_sync_s is None else f.after(c.output_sync_s) for f, c in zip(done, commands, strict=True)]
+    return Fence.merge(env, noticed, name)
+
+
 class Engine:
     """Queues over one machine, ready to run inferences."""
 
@@ -52,12 +66,9 @@ class Engine:
     def inference(self, iteration: int) -> Generator[Event, Any, None]:
         """Submit one inference and wait for it (``yield from``)."""
         done: list[Fence] = []
-        for c in self.commands:
-            ready = Fence.merge(self.env, [done[p].after(sync) for p, sync in c.waits], f"ready {c.index}")
-            done.append(Fence(self.env, f"segment {c.index} {c.name}"))
+        for c, ready in submitted(self.env, self.commands, done):
             self._stores[c.queue].put(_Submitted(c, iteration, ready, done[-1]))
-        seen = [f if c.output_sync_s is None else f.after(c.output_sync_s) for f, c in zip(done, self.commands, strict=True)]
-        yield Fence.merge(self.env, seen, f"inference {iteration}").wait()
+        yield seen(self.env, self.commands, done, f"inference {iteration}").wait()
 
     def _queue(self, queue: int) -> Generator[Event, Any, None]:
         while True:

@@ -65,7 +65,7 @@ class Fence:
         def hear(_: Event) -> None:
             self.env.timeout(delay_s).callbacks.append(lambda _: seen.signal())
 
-        _on(self._event, hear)
+        when(self._event, hear)
         return seen
 
     @classmethod
@@ -77,11 +77,11 @@ class Fence:
         if not fences:
             merged.signal()
         else:
-            _on(AllOf(env, [f.wait() for f in fences]), lambda _: merged.signal())
+            when(AllOf(env, [f.wait() for f in fences]), lambda _: merged.signal())
         return merged
 
 
-def _on(event: Event, call: Any) -> None:
+def when(event: Event, call: Any) -> None:
     """Call when the event has been processed; at once if it already was."""
     if event.processed:
         call(event)

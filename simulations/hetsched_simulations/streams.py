@@ -19,7 +19,8 @@ from simpy.events import Event
 from hetsched.errors import OptionError
 from hetsched.trace import Instant, Span, Trace
 from hetsched_simulations.bandwidth import Bus
-from hetsched_simulations.fences import Fence
+from hetsched_simulations.engine import seen, submitted
+from hetsched_simulations.fences import Fence, when
 from hetsched_simulations.machine import Host, Machine
 from hetsched_simulations.workload import Command
 
@@ -158,20 +159,10 @@ class _SharedQueues:
         done: list[Fence] = []
         commands = self.streams[stream].commands
         now = float(self.env.now)
-        for c in commands:
-            ready = Fence.merge(self.env, [done[p].after(sync) for p, sync in c.waits])
-            done.append(Fence(self.env, c.name))
+        for c, ready in submitted(self.env, commands, done):
             self.lists[c.queue][stream].append(_Waiting(stream, now, iteration, c, ready, done[-1]))
-            self._wake_when(ready, c.queue)
-        seen = [f if c.output_sync_s is None else f.after(c.output_sync_s) for f, c in zip(done, commands, strict=True)]
-        return Fence.merge(self.env, seen)
-
-    def _wake_when(self, fence: Fence, queue: int) -> None:
-        event = fence.wait()
-        if event.processed:
-            self._wake(queue)
-        else:
-            event.callbacks.append(lambda _: self._wake(queue))
+            when(ready.wait(), lambda _, queue=c.queue: self._wake(queue))
+        return seen(self.env, commands, done, f"inference {iteration}")
 
     def _wake(self, queue: int) -> None:
         if not self.woken[queue].triggered:

@@ -150,7 +150,7 @@ def test_names_and_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="no policy is called 'cool': use battery-saver, predictive, reactive, static"):
         policy_named("cool")
     found = [EntryPoint(n, f"{__name__}:{n}", naming.ENTRY_POINTS) for n in ("Mine", "NoPolicy")]
-    monkeypatch.setattr(naming, "entry_points", lambda group: found if group == naming.ENTRY_POINTS else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found if group == naming.ENTRY_POINTS else [])
     assert policy_named("Mine").wanted(seen()) == 2
     with pytest.raises(OptionError, match="the policy 'NoPolicy' needs a method 'wanted'"):
         policy_named("NoPolicy")
