@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-accuracy fit anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,17 +70,29 @@ bench-exact: $(STAMP) ## Solvers against every plan of 1,000 small graphs (GRAPH
 bench-solvers: $(STAMP) peers ## Task graphs: tasks a second, proofs, and against anrg-saga; proofs on the models (CORPUS="--every 12")
 	@a=0; $(BIN)/python tests/bench_solvers.py $(VENV)/peers || a=1; $(BIN)/python tests/bench_corpus.py $(CORPUS) || a=1; exit $$a
 
+bench-simulation: $(STAMP) models ## Simulator: ops a second, an hour of decode, long runs against every inference op by op
+	@$(BIN)/python tests/bench_simulation.py
+
 bench-memory: $(STAMP) ## Arenas of plans over the shared models: bound, saving, a greedy arena (MODELS=..., default ../shared/models)
 	@$(BIN)/python tests/bench_memory.py $(MODELS)
 
 bench-models: $(STAMP) ## Loading and passes over the shared models (MODELS=..., default ../shared/models)
 	@$(BIN)/python tests/bench_models.py $(MODELS)
 
+bench-studies: $(STAMP) ## 1,000 scenarios on two processes and on a Dask cluster of two workers; ten kills (SCENARIOS=...)
+	@$(BIN)/python tests/bench_studies.py $(SCENARIOS)
+
 fuzz: $(STAMP) ## Damaged model files for FUZZ_SECONDS (60), of FORMATS (all): no crash, no hang, no harm
 	@$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_SECONDS) $(FORMATS)
 
 fit: $(STAMP) ## Fit the cost models to the public measurements in the project, and say how good they are
 	@$(BIN)/python -m hetsched_cost_models.fit; a=$$?; $(BIN)/python -m hetsched_cost_models.fit.processors; b=$$?; exit $$((a | b))
+
+fit-thermal: $(STAMP) ## Fit phones to public runs over minutes: their SoC files and the drawing of docs/thermal.md
+	@$(BIN)/python -m hetsched_simulations.chassis
+
+bench-thermal: $(STAMP) ## Simulated against measured runs over minutes, each left out of the fit; whether the SoC files are what it gives
+	@$(BIN)/python -m hetsched_simulations.chassis --check
 
 anchors: $(STAMP) ## After a fit: how far anchored predictions are off, and the table of public anchors (where the measurements are)
 	@$(BIN)/python -m hetsched_cost_models.anchor_table

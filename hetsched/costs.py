@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,8 @@ FOUR_BITS = 4.5
 #: A wait expected to be shorter is spun on, a longer one blocks (DESIGN.md section 5): what a sync costs, what a plan's
 #: fence says and what the runtime does.
 SPIN_LIMIT_S = 50e-6
+
+_OPTIONAL = ("loss", "effort", "cache_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +129,13 @@ class CostTable:
 
     refusals: tuple[tuple[Refusal, ...], ...]  # per op
     host_w: float = 0.0  # the core that submits, waits and maintains caches, at the top operating point
+    host_share: float = 1.0  # of that power, what it draws at the clocks that the energies of launches and syncs are for
     interval: tuple[float, float] = (0.6, 1.6)  # 80 % interval of latency as factors of the prediction
     notes: tuple[str, ...] = field(default=())
     alt_delegate: tuple[str, ...] = ()  # [m] what runs each alternative; empty: its queue's delegate
     effort: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] share of the queue's dynamic power, on average; empty: all of it
+    cache_bytes: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] that the system cache serves, beside dram_bytes; empty: none
+    cache_bytes_s: float = inf  # through it, hits and misses; its time alone is inside compute_s
     loss: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] accuracy lost, in the user's own unit; empty: none is known
 
     @cached_property
@@ -198,7 +204,7 @@ class CostTable:
         start = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=start[1:])
         columns = ("alt_queue", "alt_domain", "compute_s", "overhead_s", "dram_bytes", "weight_bytes", "macs", "energy_j")
-        per_alt: dict[str, Any] = {k: getattr(self, k)[keep] for k in (*columns, *(k for k in ("loss", "effort") if len(getattr(self, k))))}
+        per_alt: dict[str, Any] = {k: getattr(self, k)[keep] for k in (*columns, *(k for k in _OPTIONAL if len(getattr(self, k))))}
         precision = tuple(p for p, k in zip(self.alt_precision, keep.tolist(), strict=True) if k)
         delegates = tuple(d for d, k in zip(self.alt_delegate, keep.tolist(), strict=True) if k) if self.alt_delegate else ()
         return replace(self, alt_start=start, alt_precision=precision, alt_delegate=delegates, **per_alt)

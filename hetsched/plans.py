@@ -203,18 +203,20 @@ class Entry(Strict):
     """One plan of a deployment. ``dims`` are those of the model that make this phase; empty: the model's own."""
 
     phase: Literal["inference", "prefill", "decode"] = "inference"
-    level: Annotated[int, Field(ge=0, le=3)] = 0
+    level: Annotated[int, Field(ge=0, le=4)] = 0
     plan: Plan
     dims: dict[str, int] = Field(default_factory=dict)
     splits: Annotated[dict[str, Annotated[tuple[int, ...], Field(max_length=16)]], Field(max_length=100_000)] = Field(default_factory=dict)
     """Operators that two processors share: name -> output channels at which they are cut."""
     clocks: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
     """Processor -> fraction of its top clock that the costs are for; empty: the top."""
+    queues: Annotated[dict[Name, str], Field(max_length=64)] = Field(default_factory=dict)
+    """Queues on fewer cores than in the SoC file: name -> ``processor:cores``; empty: all are as there."""
     precision: str = ""
     """Of this entry; empty: the deployment's."""
 
 
-Stage = tuple[Literal["inference", "prefill", "decode"], Annotated[int, Field(ge=0, le=3)]]
+Stage = tuple[Literal["inference", "prefill", "decode"], Annotated[int, Field(ge=0, le=4)]]
 """Phase and level of an entry."""
 
 

@@ -174,9 +174,12 @@ def _figure_mappings() -> frozenset[str]:
 
 
 def _annotations() -> Iterator[tuple[str, str]]:
+    from hetsched import soc_battery as power
     from hetsched import soc_thermal as heat
     from hetsched import socs
 
-    for model in (socs.SoC, socs.Memory, socs.Link, socs.Processor, socs.Cluster, heat.ThermalNode, heat.ThermalResistance, heat.Trip):
+    thermal = (heat.ThermalNode, heat.ThermalResistance, heat.Trip, heat.PowerBudget, heat.StatusLevel)
+    battery = (power.Battery, power.ChargeStep, power.HotCharging)
+    for model in (socs.SoC, socs.Memory, socs.Link, socs.Processor, socs.Cluster, *thermal, *battery):
         for name, info in model.model_fields.items():
             yield name, str(info.annotation)

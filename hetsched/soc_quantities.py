@@ -44,7 +44,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def _check_origin(source: str | None, estimated: str | None, what: str) -> None:
+def check_origin(source: str | None, estimated: str | None, what: str) -> None:
     """Exactly one origin, and one that says something.
 
     Raises:
@@ -66,7 +66,7 @@ class Figure(Strict):
 
     @model_validator(mode="after")
     def _origin(self) -> Self:
-        _check_origin(self.source, self.estimated, "a figure needs")
+        check_origin(self.source, self.estimated, "a figure needs")
         return self
 
     def __float__(self) -> float:
@@ -104,7 +104,7 @@ class Features(Strict):
 
     @model_validator(mode="after")
     def _origin(self) -> Self:
-        _check_origin(self.source, self.estimated, "features need")
+        check_origin(self.source, self.estimated, "features need")
         return self
 
 
@@ -124,5 +124,5 @@ class Market(Strict):
 
     @model_validator(mode="after")
     def _origin(self) -> Self:
-        _check_origin(self.source, self.estimated, "the market place needs")
+        check_origin(self.source, self.estimated, "the market place needs")
         return self

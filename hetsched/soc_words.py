@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hetsched.soc_figures import Line, peak
 from hetsched.soc_quantities import Figure
+from hetsched.soc_thermal import Sensor, Trip
 from hetsched.socs import Cluster, Link, Processor, SoC
 
 PRECISIONS = {"f32": "FP32", "f16": "FP16", "bf16": "BF16", "f8": "FP8", "i16": "INT16", "i8": "INT8", "i4": "INT4"}
@@ -24,6 +27,8 @@ _UNITS: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = (
     ("_ws_per_k", (("W s/K", 1.0),)),
     ("_hz", (("GHz", 1e9),)),
     ("_w", (("W", 1.0),)),
+    ("_wh", (("Wh", 1.0),)),
+    ("_ohm", (("ohm", 1.0),)),
     ("_s", _SECONDS),
     ("_c", (("°C", 1.0),)),
     ("_k", (("K", 1.0),)),
@@ -95,6 +100,7 @@ def memory_lines(soc: SoC) -> list[tuple[str, str]]:
         *added,
         ("energy", marked("_j_per_byte", m.energy_j_per_byte)),
         ("rest", f"{marked('base_w', soc.base_w)} (display, radios, rails)"),
+        *([("battery", marked("capacity_wh", soc.battery.capacity_wh))] if soc.battery is not None else []),
     ]
 
 
@@ -126,13 +132,50 @@ def power_basis(soc: SoC) -> str:
     return f"{POWER_NOTE}: they go with the square of supply voltages that are estimated ({why})"
 
 
+def heat_basis(soc: SoC) -> str:
+    """Says so if the way of a SoC's heat out of its device was not fitted to runs with that SoC; empty if it was, or without a network."""
+    out = [r.k_per_w for r in soc.thermal.resistances if "ambient" in r.between]
+    if all(f.source is not None for f in out):
+        return ""
+    return "heat is extrapolated: no run over minutes of a device with this SoC was there to fit its chassis to"
+
+
 def trip_lines(soc: SoC) -> list[str]:
-    """The trips of the thermal governors."""
+    """The sensors, and the trips of the thermal governors; those of a controller with a name as one line."""
+    zones = {t.zone: [o for o in soc.thermal.trips if o.zone == t.zone] for t in soc.thermal.trips if t.zone is not None}
+    sensors = [_sensor_line(s) for s in soc.thermal.sensors]
     return [
-        f"trip: {t.node} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
-        f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)}{', by power_allocator' * (t.governor == 'power_allocator')})"
-        for t in soc.thermal.trips
+        *sensors,
+        *(_trip_line(t) for t in soc.thermal.trips if t.zone is None),
+        *(_zone_line(name, trips) for name, trips in zones.items()),
     ]
+
+
+def _sensor_line(s: Sensor) -> str:
+    mean = " + ".join(f"{w:g} {node}" for node, w in s.weights.items())
+    late = f", {quantity('_s', s.lag_s)} late" if s.lag_s else ""
+    read = f", read every {quantity('_s', s.sampling_s)}" if s.sampling_s else ""
+    rough = "" if s.estimated is None else "~"
+    return f"sensor: {s.name} = {mean}{f' {s.offset_k:+g} K' if s.offset_k else ''}{late}{read}{rough}{', the skin' if s.skin else ''}"
+
+
+def _trip_line(t: Trip) -> str:
+    by = "" if t.governor == "step_wise" else f", by {t.governor}"
+    return (
+        f"trip: {t.node} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
+        f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)}{by})"
+    )
+
+
+def _zone_line(name: str, trips: Sequence[Trip]) -> str:
+    """One controller: from where on, and what it holds or how far it goes."""
+    cooled = ", ".join(dict.fromkeys(p for t in trips for p in t.processors))
+    first = min(trips, key=lambda t: t.temperature_c.value)
+    held = [f"to {marked('_c', t.temperature_c)}" for t in trips if t.budget is not None]
+    steps = [marked("_c", t.temperature_c) for t in trips if t.governor == "cap" and t is not first]
+    then = f" {' and '.join(held)}" if held else f", deeper above {', '.join(steps)}" if steps else ""
+    when = f"every {marked('_s', first.polling_s)}, by {first.governor}"
+    return f"{name}: {first.node} from {marked('_c', first.temperature_c)}{then} cools {cooled} ({when})"
 
 
 def _cluster_lines(processor: Processor, cluster: Cluster) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ Units are in the names: ``_hz, _v, _w, _j, _s, _bytes, _bytes_s, _ops_s`` (opera
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -14,8 +15,9 @@ from pydantic import Field, model_validator
 
 from hetsched.errors import SoCError
 from hetsched.fusions import CONSERVATIVE, Fusions
+from hetsched.soc_battery import Battery
 from hetsched.soc_quantities import Bytes, Features, Figure, Market, Name, Number, PerByte, Rate, Seconds, Share, Strict, Watts, within
-from hetsched.soc_thermal import Thermal
+from hetsched.soc_thermal import OTHER_SOURCES, Thermal
 
 Kind = Literal["cpu", "gpu", "npu"]
 #: Id of this machine, measured.
@@ -91,6 +93,16 @@ class Cluster(Strict):
         return self.operating_points[-1]
 
 
+class IdleState(Strict):
+    """What a processor goes into when it has nothing to do for long: it takes time to come back."""
+
+    name: Name
+    after_s: Seconds
+    """How long it rests before."""
+    exit_s: Seconds
+    """What the next piece of work waits for it; it leaks meanwhile, as at work."""
+
+
 class Processor(Strict):
     """A processor that ops can be placed on."""
 
@@ -126,6 +138,8 @@ class Processor(Strict):
     """Rate of non-matrix work on data held on chip."""
     sparsity: Annotated[Figure, within(1, 8)] | None = None
     """How many times as fast products with pruned constant weights run (2:4: at most 2); None: zeros are not skipped."""
+    idle_states: tuple[IdleState, ...] = ()
+    """From the shallowest to the deepest; none: it is always ready."""
     fusions: Fusions = CONSERVATIVE
     """Composites that its compiler makes; it runs the parts of others one by one."""
 
@@ -183,6 +197,8 @@ class SoC(Strict):
     thermal: Thermal
     base_w: Watts
     """Rest of the device (display, radios, rails) while inferring."""
+    battery: Battery | None = None
+    """None: a phone has that of its class, anything else none."""
     governor: Literal["performance", "schedutil", "powersave"] = "performance"
     interval: tuple[Annotated[Number, Field(gt=0, le=1)], Annotated[Number, Field(ge=1, le=100)]] = (0.6, 1.6)
     """80 % interval of a latency prediction, as factors. Assumed, not calibrated: ``interval_estimated`` says on what basis."""
@@ -201,13 +217,22 @@ class SoC(Strict):
             if target.split(":")[0] not in names:
                 raise ValueError(f"queue {queue!r} names the processor {target!r}, which does not exist")
             self._check_cores(queue, target)
-        thermal = [p for n in self.thermal.nodes for p in n.processors] + [p for t in self.thermal.trips for p in t.processors]
-        stranger = next((p for p in thermal if p not in names), None)
-        if stranger is not None:
-            raise ValueError(f"the thermal network names the processor {stranger!r}, which does not exist")
+        self._check_thermal()
         if not any(p.kind == "cpu" for p in self.processors):
             raise ValueError("a SoC needs a processor of kind cpu: it submits the work")
         return self
+
+    def _check_thermal(self) -> None:
+        """What heats nodes and what trips cool exists; a trip may also name a cluster, ``cpu:prime``."""
+        names = [p.name for p in self.processors]
+        clusters = [f"{p.name}:{c.name}" for p in self.processors for c in p.clusters]
+        heats = [p for n in self.thermal.nodes for p in n.processors if p not in OTHER_SOURCES and p not in names]
+        named = [v for t in self.thermal.trips for v in (*t.processors, *t.deepest, *(t.budget.weights if t.budget else ()))]
+        stranger = next((p for p in (*heats, *(v for v in named if v not in names and v not in clusters))), None)
+        if stranger is not None:
+            raise ValueError(f"the thermal network names the processor {stranger!r}, which does not exist")
+        if self.battery is not None and self.battery.hot is not None and self.battery.hot.node not in self.thermal.points:
+            raise ValueError(f"the battery's charging is limited by {self.battery.hot.node!r}, which is not a thermal node or a sensor")
 
     def _check_cores(self, queue: str, target: str) -> None:
         """The cores of a queue are cores of its processor (where the file lists any)."""
@@ -229,6 +254,22 @@ class SoC(Strict):
     def by_name(self) -> dict[str, Processor]:
         """Processor by name."""
         return {p.name: p for p in self.processors}
+
+    def narrowed(self, queues: Mapping[str, str]) -> SoC:
+        """The SoC with some of its queues on other cores of their processors: queue name -> ``processor:cores``.
+
+        Raises:
+            SoCError: there is no such queue on the processor, or the processor does not have the cores.
+        """
+        for name, target in queues.items():
+            processor = target.partition(":")[0]
+            if self.queues.get(name, "").partition(":")[0] != processor:
+                raise SoCError(f"{self.id} has no queue {name!r} on {processor!r}: it has {', '.join(self.queues)}")
+            try:
+                self._check_cores(name, target)
+            except ValueError as e:
+                raise SoCError(f"{self.id}: {e}") from e
+        return self.model_copy(update={"queues": {**self.queues, **queues}}) if queues else self
 
     def link(self, a: str, b: str) -> Link | None:
         """The link between two processor kinds, in either direction."""

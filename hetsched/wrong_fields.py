@@ -24,7 +24,8 @@ _UNITS = (
     ("_j_per_byte", "joules a byte"), ("_s_per_byte", "seconds a byte"), ("_s_per_weight", "seconds a weight"),
     ("_ops_s", "operations a second"), ("bytes_s", "bytes a second"), ("bytes", "bytes"), ("k_per_w", "kelvin a watt"),
     ("_w_per_k", "watts a kelvin"), ("_ws_per_k", "watt-seconds a kelvin"),
-    ("_j_per_k", "joules a kelvin"), ("hz", "Hz"), ("_nm", "nm"), ("_w", "watts"), ("_s", "seconds"), ("seconds", "seconds"),
+    ("_j_per_k", "joules a kelvin"), ("hz", "Hz"), ("_nm", "nm"), ("_w", "watts"),
+    ("_wh", "watt-hours"), ("_ohm", "ohms"), ("_v", "volts"), ("_s", "seconds"), ("seconds", "seconds"),
     ("_ms", "milliseconds"), ("_c", "degrees Celsius"), ("_k", "kelvin"), ("_j", "joules"),
 )  # fmt: skip
 #: Kind of a limit that is broken -> its key in the error's context, and words for it.

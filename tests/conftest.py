@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,20 @@ def two_branch_heavy(tmp_path: Path) -> Path:
     path = tmp_path / "two_branch_heavy.onnx"
     path.write_bytes(two_branch_model(channels=64, size=96).SerializeToString())
     return path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """A command of ``hetsched``: its exit code, and what it wrote to both streams."""
+    from hetsched.cli import main
+
+    def go(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["hetsched", *map(str, args)])
+        with pytest.raises(SystemExit) as e:
+            main()
+        return int(e.value.code or 0), *capsys.readouterr()
+
+    return go
 
 
 @pytest.fixture

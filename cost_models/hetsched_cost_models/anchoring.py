@@ -68,6 +68,7 @@ def anchored(table: CostTable, anchors: Iterable[Anchor]) -> CostTable:
         table,
         compute_s=table.compute_s * per_alternative, overhead_s=table.overhead_s * per_alternative,
         dram_bytes=table.dram_bytes * per_alternative, energy_j=table.energy_j * per_alternative,
+        cache_bytes=table.cache_bytes * per_alternative if len(table.cache_bytes) else table.cache_bytes,
         launch_s=table.launch_s * queue, launch_energy_j=table.launch_energy_j * queue,
         sync_s=table.sync_s * between, sync_energy_j=table.sync_energy_j * between,
         conversion_s=table.conversion_s * moves, maintenance_s=table.maintenance_s * moves,

@@ -92,7 +92,8 @@ def in_proportion(priced: CostTable, added: CostTable, plain: CostTable, rates: 
     switched = priced.energy_j * drawn - in_dram - watts(rates, queue, np.zeros(len(seconds))) * seconds
     effort = np.divide(np.maximum(switched, 0.0), dynamic, out=np.zeros(len(seconds)), where=dynamic > 0.0)
     joules = seconds * watts(rates, queue, effort) + in_dram
-    return replace(priced, compute_s=working, overhead_s=overhead, dram_bytes=dram, energy_j=joules, effort=effort)
+    cached = priced.dram_bytes * np.divide(added.cache_bytes, plain.dram_bytes, out=np.zeros(len(dram)), where=plain.dram_bytes > 0.0)
+    return replace(priced, compute_s=working, overhead_s=overhead, dram_bytes=dram, cache_bytes=cached, energy_j=joules, effort=effort)
 
 
 def _ratio(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -108,16 +109,29 @@ def slowed_by(top: CostTable, slowed: CostTable, soc: SoC, fractions: FloatArray
         soc: the chip, whose operating points give the voltages between which is interpolated.
         fractions: [q] clock of each queue over its top clock.
     """
-    dynamic, leakage = np.zeros((2, len(fractions))), np.zeros((2, len(fractions)))
-    for q, (target, f) in enumerate(zip(soc.queues.values(), fractions.tolist(), strict=True)):
-        rates = queue_rates(soc, target)
-        for c in rates.processor.clusters:
-            share, volts = rates.share[c.name], _volts(c, f)
-            dynamic[:, q] += share * c.dynamic_w.value * np.array([1.0, f * volts**2])
-            leakage[:, q] += share * c.leakage_w.value * np.array([1.0, volts])
+    both = np.array([_watts_at(soc, target, f) for target, f in zip(soc.queues.values(), fractions.tolist(), strict=True)])
+    dynamic, leakage = both[:, 0].T, both[:, 1].T
     effort = top.effort if len(top.effort) else np.ones(len(top.alt_queue))
     before, after = (dynamic[k][top.alt_queue] * effort + leakage[k][top.alt_queue] for k in (0, 1))
     return np.asarray(after * slowed.time_s - before * top.time_s)
+
+
+def share_at(soc: SoC, queue: int, fraction: float) -> float:
+    """Power of a busy queue at a fraction of its top clock, over that at the top."""
+    top, there = _watts_at(soc, list(soc.queues.values())[queue], fraction).sum(axis=0).tolist()
+    return float(there / top)
+
+
+def _watts_at(soc: SoC, target: str, fraction: float) -> FloatArray:
+    """[2, 2] dynamic power and leakage of a queue, each at the top clock and at a fraction of it."""
+    rates = queue_rates(soc, target)
+    watts = np.zeros((2, 2))
+    for c in rates.processor.clusters:
+        share, volts = rates.share[c.name], _volts(c, fraction)
+        watts += share * np.array(
+            [[c.dynamic_w.value, c.dynamic_w.value * fraction * volts**2], [c.leakage_w.value, c.leakage_w.value * volts]]
+        )
+    return watts
 
 
 def _volts(cluster: Cluster, fraction: float) -> float:

@@ -103,10 +103,11 @@ def _cost_on(graph: Graph, features: Features, rates: Rates, kind: str, precisio
 
 def _stream(columns: dict[str, FloatArray], owner: IntArray, queue: IntArray) -> None:
     """Spread the weights that a queue fetches ahead over the ops that it can run, in place."""
-    ahead, free, cached = (columns.pop(k) for k in ("ahead_bytes", "free_s", "cached_ahead_s"))
+    ahead, free, cached, hits = (columns.pop(k) for k in ("ahead_bytes", "free_s", "cached_ahead_s", "cache_ahead_bytes"))
     for q in np.unique(queue[(ahead > 0.0) | (cached > 0.0)]).tolist():
         mine = np.flatnonzero(queue == q)
         first = mine[np.unique(owner[mine], return_index=True)[1]]
         columns["dram_bytes"][mine] = streaming.spread(columns["dram_bytes"], ahead, free, first)[mine]
+        columns["cache_bytes"][mine] = streaming.spread(columns["cache_bytes"], hits, free, first)[mine]
         served = streaming.spread(np.zeros(len(free)), cached, free, first)[mine]
         columns["compute_s"][mine] = np.maximum(columns["compute_s"][mine], served)

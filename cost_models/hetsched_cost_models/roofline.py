@@ -114,7 +114,8 @@ class Cost:
     ``ahead_bytes``: weights that stream while other ops leave the bus free (``free_s``), not yet in ``dram_bytes``
     (:mod:`hetsched_cost_models.streaming`); zero for processors that read every op's weights when they run it. ``work_s``: seconds
     that the units would take at full activity (:mod:`hetsched_cost_models.energy`). ``cached_ahead_s``, ``level_j``: seconds of the weights
-    ahead, and joules of all, that what-if hardware serves between on-chip memory and the bus (:mod:`hetsched_cost_models.what_if`).
+    ahead, and joules of all, that what-if hardware serves between on-chip memory and the bus (:mod:`hetsched_cost_models.what_if`);
+    ``cache_bytes``, ``cache_ahead_bytes``: bytes that an added system cache serves, beside ``dram_bytes`` and ``ahead_bytes``.
     """
 
     compute_s: FloatArray
@@ -126,6 +127,8 @@ class Cost:
     work_s: FloatArray
     cached_ahead_s: FloatArray
     level_j: FloatArray
+    cache_bytes: FloatArray
+    cache_ahead_bytes: FloatArray
 
 
 def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: float = 1.0) -> Cost:
@@ -157,6 +160,7 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
         compute_s=compute, dram_bytes=moved, weight_bytes=streamed, overhead_s=overhead, ahead_bytes=ahead - hit.ahead,
         free_s=np.maximum(compute, moved / rates.bandwidth_bytes_s), work_s=working,
         cached_ahead_s=extra.seconds(past.ahead), level_j=extra.joules(hit.now + hit.ahead, near),
+        cache_bytes=hit.now, cache_ahead_bytes=hit.ahead,
     )  # fmt: skip
 
 

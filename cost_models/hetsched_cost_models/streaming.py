@@ -46,7 +46,7 @@ def tiled_cost(work: Work, tiles: Tiles, rates: Rates, precision: str, storage: 
         compute_s=compute + wait, dram_bytes=moved + past.weights - hit.weights, weight_bytes=past.weights + past.ahead,
         overhead_s=overhead, ahead_bytes=past.ahead - hit.ahead, free_s=np.maximum(compute, moved / unit.bandwidth_bytes_s),
         work_s=np.minimum(parts.work_s + states, arithmetic), cached_ahead_s=rates.extra.seconds(past.ahead),
-        level_j=rates.extra.joules(hit.now + hit.ahead, near),
+        level_j=rates.extra.joules(hit.now + hit.ahead, near), cache_bytes=hit.now, cache_ahead_bytes=hit.ahead,
     )  # fmt: skip
 
 

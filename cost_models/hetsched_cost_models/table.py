@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def build_table(
         transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
-        bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]),
+        bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]), cache_bytes_s=_through_cache(places.rates),
         refusals=found.refusals, host_w=host_w, interval=sure,
         notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_NOTES.get(precision, ())),
         **price(graph, features, places.queues, places.rates, found, foreign, domains, soc, runtime), **features.structure,
@@ -145,7 +146,11 @@ def _check_runtime(graph: Graph, soc: SoC, runtime: str) -> None:
 
 
 def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> CostTable:
-    """The table with some processors slowed down: ``compute_s`` divided by the fraction of the top frequency, power as it is there.
+    """The table with some processors slowed down: they compute and move data at the fraction of their top frequency, power as it is there.
+
+    What a processor reaches of the bandwidth goes with its clock because decode loops, which wait for memory, slow down under heat as
+    far as the clocks do (docs/thermal.md), and because governors let the memory's clock follow (estimated: in proportion).
+    A slowed host also submits and waits at less power, in the time that it took before.
 
     Args:
         table: a table at the top operating points.
@@ -162,8 +167,12 @@ def table_at(table: CostTable, soc: SoC, frequencies: Mapping[str, float]) -> Co
         if not 0.0 < fraction <= 1.0:
             raise OptionError(f"the frequency of {name!r} must be a fraction above 0 and at most 1, not {fraction!r}")
         scale[[i for i, q in enumerate(table.queues) if q.processor == name]] = fraction
-    slowed = replace(table, compute_s=table.compute_s / scale[table.alt_queue])
-    return replace(slowed, energy_j=table.energy_j + energy.slowed_by(table, slowed, soc, scale))
+    slowed = replace(table, compute_s=table.compute_s / scale[table.alt_queue], bandwidth_bytes_s=table.bandwidth_bytes_s * scale)
+    host = energy.share_at(soc, table.host, float(scale[table.host]))
+    return replace(
+        slowed, energy_j=table.energy_j + energy.slowed_by(table, slowed, soc, scale), host_share=table.host_share * host,
+        launch_energy_j=table.launch_energy_j * host, sync_energy_j=table.sync_energy_j * host,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +210,11 @@ def _domains(places: _Places, found: Alternatives) -> tuple[Domain, ...]:
             continue
         out.extend(Domain(q, p, processor.layout) for p in ("f32", "f16", "f8", "w8a8", "w8a16") if (q, p) in used)
     return tuple(sorted(out, key=lambda d: (d.queue != places.host, d.queue)))
+
+
+def _through_cache(rates: Sequence[Rates]) -> float:
+    """Bytes a second through a system cache that a user has made larger; infinite without one."""
+    return max((r.extra.cache_bytes_s for r in rates if r.extra.cache_bytes > 0.0), default=inf)
 
 
 def _launches(soc: SoC, places: _Places, runtime: str, held: str) -> FloatArray:

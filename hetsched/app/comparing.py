@@ -12,8 +12,10 @@ from hetsched.app.inputs import load
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planned import Planned
 from hetsched.app.planning import plan
+from hetsched.app.planning_task import TIME_LIMIT_S
 from hetsched.errors import InfeasibleError, OptionError, UnknownRuntimeError, UnsupportedModelError
 from hetsched.graph import Graph
+from hetsched.sizes import size
 from hetsched.soc_quantities import TIERS
 from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
@@ -33,6 +35,7 @@ class Sustained:
     last_s: float
     throttled: bool
     holds: bool
+    inferences: int = 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Cell:
         """Why it may not load, if so."""
         if self.npu_bytes is None or self.limit_bytes is None or self.npu_bytes <= self.limit_bytes:
             return ""
-        return f"needs {self.npu_bytes / 1e9:.2f} GB on the NPU, which addresses {self.limit_bytes / 1e9:.2f} GB: split it into sessions"
+        return f"needs {size(self.npu_bytes)} on the NPU, which addresses {size(self.limit_bytes)}: split it into sessions"
 
     def as_dict(self) -> dict[str, Any]:
         """The stable keys of a cell of ``compare --json``."""
@@ -72,7 +75,9 @@ class Cell:
             "npu_limit_mb": None if self.limit_bytes is None else self.limit_bytes / 1e6, "warning": self.warning,
             "first_compile_s_estimated": self.compile_s, "anchored_to": self.anchor,
             "sustained": None if s is None
-            else {"p99_ms": s.p99_s * 1e3, "last_ms": s.last_s * 1e3, "throttled": s.throttled, "holds": s.holds},
+            else {
+                "p99_ms": s.p99_s * 1e3, "last_ms": s.last_s * 1e3, "throttled": s.throttled, "holds": s.holds, "inferences": s.inferences,
+            },
         }  # fmt: skip
 
 
@@ -126,7 +131,7 @@ def compare(
     duration_s: float | None = None,
     ambient_c: float = 25.0,
     solver: str = "auto",
-    time_limit_s: float = 1.0,
+    time_limit_s: float = TIME_LIMIT_S,
     public_anchors: bool = True,
     overrides: Mapping[str, str] | None = None,
     progress: Progress | None = None,
@@ -164,15 +169,14 @@ def compare(
     graphs = [m if isinstance(m, Graph) else load(m, d) for m, d in zip(models, bound, strict=True)]
     names = _names(graphs)
     options: dict[str, Any] = {
-        "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s, "simulated": False,
-        "public_anchors": public_anchors,
+        "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s, "public_anchors": public_anchors,
     }  # fmt: skip
     cells: list[Cell] = []
     total = len(graphs) * len(chips)
     for name, graph in zip(names, graphs, strict=True):
         for chip in chips:
             if progress is not None:
-                progress(f"{name} on {chip.id}", len(cells) / total)
+                progress(f"{name} on {chip.id} ({len(cells) + 1} of {total})", len(cells) / total)
             cells.append(_cell(name, graph, chip, options, target_s, duration_s, ambient_c))
     return Matrix(tuple(names), tuple(chips), tuple(cells), target_s, duration_s, ambient_c)
 
@@ -268,4 +272,4 @@ def _sustained(planned: Planned, target_s: float, duration_s: float | None, ambi
         raise OptionError("compare plans single graphs: give one phase of a language model with --dim")
     latencies = np.asarray(run.outcome.latencies_s)
     p99 = float(np.percentile(latencies, 100 * (1 - MISSES)))
-    return Sustained(p99, float(latencies[-1]), run.outcome.throttling.seconds > 0, p99 <= target_s)
+    return Sustained(p99, float(latencies[-1]), run.outcome.throttling.seconds > 0, p99 <= target_s, len(latencies))

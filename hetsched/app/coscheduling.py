@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from hetsched.app.comparing import dims_of
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.planned import Planned, op_names, op_queues
+from hetsched.app.planned import Planned
 from hetsched.app.planning import plan
-from hetsched.app.planning_task import address_limits
+from hetsched.app.planning_task import TIME_LIMIT_S, problem_of
 from hetsched.errors import OptionError
 from hetsched.placement import placement_of
 from hetsched.socs import SoC
@@ -46,6 +46,8 @@ class PlannedTogether:
     demands: tuple[Demand, ...]
     shared: Shared = field(repr=False)
     alone: Shared = field(repr=False)
+    trace_path: Path | None = None
+    """Where the run of ``shared`` has been written."""
 
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``plan --json`` for several models with rates."""
@@ -59,6 +61,7 @@ class PlannedTogether:
             "models": models,
             "utilisation": {q.name: u for q, u in zip(queues, self.shared.utilisation, strict=True)},
             "utilisation_planned_alone": {q.name: u for q, u in zip(queues, self.alone.utilisation, strict=True)},
+            "trace_path": None if self.trace_path is None else str(self.trace_path),
         }
 
 
@@ -76,8 +79,12 @@ def demands_of(count: int, rates: Sequence[float], deadlines_s: Sequence[float],
     Raises:
         OptionError: not one figure a model, or one out of range.
     """
-    if not 2 <= count <= MODELS:
-        raise OptionError(f"{count} model(s) with --rate: give 2 to {MODELS} models and one --rate each")
+    if not rates:
+        raise OptionError("--deadline and --priority are of models that share the SoC: say with --rate how often each runs, once a model")
+    if count == 1:
+        raise OptionError("--rate is for several models at once: for one, use 'hetsched simulate PLAN --period 33ms'")
+    if count > MODELS:
+        raise OptionError(f"{count} models with --rate: give {MODELS} at most")
     for name, given in (("--rate", rates), ("--deadline", deadlines_s), ("--priority", priorities)):
         if len(given) != count and (given or name == "--rate"):
             raise OptionError(f"{len(given)} {name} for {count} models: give one each, in the models' order")
@@ -100,7 +107,7 @@ def plan_together(
     deadlines_s: Sequence[float] = (),
     priorities: Sequence[int] = (),
     dims: Mapping[str, int] | None = None,
-    time_limit_s: float = 5.0,
+    time_limit_s: float = TIME_LIMIT_S,
     overrides: Mapping[str, str] | None = None,
     **options: Any,
 ) -> PlannedTogether:
@@ -147,7 +154,8 @@ def _choose(
     from hetsched.partition.coscheduling import candidates, together
     from hetsched.partition.problem import objective_of
 
-    problems = [_problem(p, options) for p in own]
+    demanded = (options.get("forced"), options.get("forbidden"), options.get("limits"))
+    problems = [problem_of(p.graph, p.table, p.soc, p.plan.objective, *demanded) for p in own]
     offers = []
     for p, problem in zip(own, problems, strict=True):
         own_value = objective_of(problem, *p.placement)
@@ -174,27 +182,24 @@ def _choose(
     return PlannedTogether(planned, demands, shared, alone)
 
 
-def _problem(planned: Planned, options: Mapping[str, Any]) -> Problem:
-    from hetsched.partition import Problem
-    from hetsched.partition.limits import UNLIMITED
-
-    return replace(
-        Problem.of(planned.graph, planned.table, planned.plan.objective),
-        forced=op_names(planned.graph, options.get("forced")), forbidden=op_queues(planned.graph, options.get("forbidden")),
-        limits=options.get("limits") or UNLIMITED, processor_limits=address_limits(planned.soc),
-    )  # fmt: skip
-
-
 def _run(own: Sequence[Planned], demands: Sequence[Demand], picked: Sequence[Candidate], periods: float) -> Shared:
     """Let the models share the SoC for some periods of the slowest, fewer if that is very many inferences."""
     from hetsched_simulations.bandwidth import Bus
     from hetsched_simulations.streams import run_streams
 
     table = own[0].table
-    bus = Bus.of(own[0].soc, table.queues, table.bandwidth_bytes_s.tolist())
+    bus = Bus.of(own[0].soc, table.queues, table.bandwidth_bytes_s.tolist(), cache_bytes_s=table.cache_bytes_s)
     duration = min(periods / min(d.rate for d in demands), max(MOST / sum(d.rate for d in demands), 1.0 / min(d.rate for d in demands)))
     streams = [_stream(p, d, c) for p, d, c in zip(own, demands, picked, strict=True)]
-    return run_streams(bus, [q.name for q in table.queues], streams, duration, model=" + ".join(s.name for s in streams), soc=own[0].soc.id)
+    return run_streams(
+        bus,
+        [q.name for q in table.queues],
+        streams,
+        duration,
+        cores=[q.cores for q in table.queues],
+        model=" + ".join(s.name for s in streams),
+        soc=own[0].soc.id,
+    )
 
 
 def _stream(planned: Planned, demand: Demand, candidate: Candidate) -> Stream:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetsched.app.language import PlannedLanguage
-from hetsched.app.levels import off_at
 from hetsched.app.planned import Planned, priced
 from hetsched.app.sessions import open_session
 from hetsched.app.static_ranges import STATIC, is_float_model
@@ -17,11 +16,15 @@ from hetsched.errors import OptionError, PlanError
 from hetsched.plans import Deployment, Entry
 from hetsched.soc_words import POWER_NOTE, power_basis
 
+#: Types of ops of which ``explain`` says what would bring them elsewhere.
+MOST = 3
+
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff, PlanExplanation
+    from hetsched.partition.losses import Spent
 
 
-def explain(target: str | Path | Planned, op: str, phase: str | None = None, level: int = 0) -> Explanation:
+def explain(target: str | Path | Planned, op: str, phase: str | None = None, level: int = 0, **plan_options: Any) -> Explanation:
     """Why ``op`` is where it is, what each alternative would have cost, and what would have to change for it to be elsewhere.
 
     Args:
@@ -29,41 +32,54 @@ def explain(target: str | Path | Planned, op: str, phase: str | None = None, lev
         op: the name of an op or of one of the user's own nodes.
         phase: of a plan with several: ``prefill`` or ``decode`` (the default).
         level: of a plan file with throttle levels: which.
+        **plan_options: of :func:`hetsched.app.sessions.open_session`, if ``target`` is a model.
 
     Raises:
         OptionError: no op or node has the name, or the plan has no such phase or level.
     """
     from hetsched.partition import explain as explain_op
 
-    planned = _phase(target, phase, level)
-    closed = off_at(planned.soc, planned.deployment.entries[planned.entry].level)
-    found = explain_op(planned.plan, op, planned.table, _wider(planned), closed)
+    planned = _phase(target, phase, level, plan_options)
+    found = explain_op(planned.plan, op, planned.table, _wider(planned), planned.closed)
     return replace(found, power_basis=power_basis(planned.soc))
 
 
-def explain_plan(target: str | Path | Planned, phase: str | None = None, level: int = 0) -> PlanExplanation:
+def explain_plan(target: str | Path | Planned, phase: str | None = None, level: int = 0, **plan_options: Any) -> PlanExplanation:
     """Where the time of a plan goes, and what the vendor's default and the best single processor lose against it, and where.
 
     Args:
         target: a plan file, a model file or a plan.
         phase: of a plan with several: ``prefill`` or ``decode`` (the default).
         level: of a plan file with throttle levels: which.
+        **plan_options: of :func:`hetsched.app.sessions.open_session`, if ``target`` is a model.
 
     Raises:
         OptionError: the plan has no such phase or level.
     """
     from hetsched.partition import explain_plan as explain_whole
 
-    return explain_whole(_phase(target, phase, level).plan)
+    planned = _phase(target, phase, level, plan_options)
+    return replace(explain_whole(planned.plan), most=_most(planned))
 
 
-def _phase(target: str | Path | Planned, phase: str | None, level: int) -> Planned:
+def _most(planned: Planned) -> tuple[Spent, ...]:
+    """What the plan spends most on, each with what would bring the costliest op elsewhere."""
+    from hetsched.partition import explain as explain_op
+    from hetsched.partition.losses import spent
+
+    wider = _wider(planned)
+    found = spent(planned.plan)[:MOST]
+    explained = (explain_op(planned.plan, some.ops[0], planned.table, wider, planned.closed) for some in found)
+    return tuple(replace(some, changes=tuple(e.openings())) for some, e in zip(found, explained, strict=True))
+
+
+def _phase(target: str | Path | Planned, phase: str | None, level: int, plan_options: Mapping[str, Any]) -> Planned:
     """The plan of one phase.
 
     Raises:
         OptionError: there is no such phase or level.
     """
-    planned = open_session(target, level=level)
+    planned = open_session(target, level=level, **plan_options)
     if isinstance(planned, PlannedLanguage):
         return planned.phases[_known(phase or "decode", list(planned.phases))]
     if phase is not None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hetsched.app.inputs import load, targeted
+from hetsched.app.inputs import cost_table, load, targeted
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.planned import Planned
 from hetsched.app.planning import plan
+from hetsched.app.utilisation import write_from_profile
 from hetsched.errors import InfeasibleError, OptionError
 from hetsched.graph import Graph
 from hetsched.measured import Measured
@@ -135,6 +136,9 @@ def import_profile(
     missed = tuple(dict.fromkeys(t.name or t.type for t, op in pairs if op is None))
     trace = trace_of(profile, names, graph.name, chip_id)
     beside = _beside(model, chip, profile, dims) if planned and chip is not None else None
+    if chip is not None:
+        table = cost_table(graph, chip, "auto", "default") if beside is None else beside.table
+        write_from_profile(trace, table, chip)
     return Imported(profile, trace, measured(profile, graph, file.name), file.name, missed, beside)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hetsched.costs import CostTable
+from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, Op
 from hetsched.plans import Plan
 from hetsched.socs import HOST, SoC
@@ -73,7 +74,10 @@ def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str) -> CostTab
     from hetsched.runtime.ort_support import others_here
     from hetsched.runtime.support import supported
 
-    return build_table(graph, chip, precision=precision, runtime=runtime, supported=supported, others=others_here())
+    try:
+        return build_table(graph, chip, precision=precision, runtime=runtime, supported=supported, others=others_here())
+    except UnsupportedModelError as e:
+        raise UnsupportedModelError(f"{e}; this machine cannot run the model: plan it for a phone, as with --soc snapdragon-8-gen-3") from e
 
 
 def soc(name: str | Path | SoC, overrides: Mapping[str, str] | None = None) -> SoC:

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.app.between_phases import Between, between
 from hetsched.app.experts import read_profile
 from hetsched.app.inputs import load, targeted
+from hetsched.app.levels import price_switch
 from hetsched.app.planned import Planned, priced
 from hetsched.app.splitting import split
 from hetsched.errors import OptionError, PlanError
 from hetsched.graph import Graph, Role
+from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
 from hetsched.plan_language import Language, LanguagePrediction
 from hetsched.plans import Deployment
@@ -69,6 +72,14 @@ class PlannedLanguage(Planned):
         return self.asked.prediction
 
     @property
+    def between(self) -> Between:
+        """What lies between the phases."""
+        level = self.deployment.entries[self.entry].level
+        prefill, decode = self.phases["prefill"], self.phases["decode"]
+        first, second = (Placed(p.graph, p.table, p.placement[1]) for p in (prefill, decode))
+        return between(prefill, decode, price_switch(("prefill", level), ("decode", level), first, second))
+
+    @property
     def kv(self) -> str:
         """Precision of the caches as asked for, or the types of the states as the file has them."""
         stored = (self.graph.tensors[n].dtype.value for n in self.graph.outputs if self.graph.tensors[n].role is Role.STATE)
@@ -84,6 +95,7 @@ class PlannedLanguage(Planned):
             "decode_tok_s": p.decode_rate, "decode_tok_s_interval": list(p.decode_rate_interval),
             "energy_per_token_j": p.energy_per_token_j, "kv_cache_mb": p.kv_cache_bytes / 1e6,
             "kv_bytes_per_token": p.kv_bytes_per_token, "phases": {name: phase.summary() for name, phase in self.phases.items()},
+            "between_phases": self.between.as_dict(),
         }  # fmt: skip
 
 
@@ -99,7 +111,7 @@ def asked_of(prompt: int | None, generate: int | None, kv: str | None, experts: 
     if all(v is None for v in (prompt, generate, kv, experts, sampling)):
         return None
     for name, value in (("--prompt", prompt), ("--generate", generate)):
-        if value is not None and not 1 <= value <= 1 << 24:
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1 << 24):
             raise OptionError(f"{name} {value} is out of range: use 1 to {1 << 24} tokens")
     if (prompt is None) != (generate is None):
         raise OptionError("--prompt and --generate belong together: give the tokens of the prompt and of the answer")

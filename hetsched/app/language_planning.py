@@ -16,11 +16,12 @@ from hetsched.graph import Graph
 from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
 from hetsched.plan_language import Language
-from hetsched.plans import Entry, Switch
+from hetsched.plans import Entry, Plan, Switch
+from hetsched.sizes import size
 from hetsched.socs import SoC
 
-#: Plans one graph with the user's options, without the named queues.
-PlanPhase = Callable[[Graph, Sequence[str]], Planned]
+#: Plans one graph with the user's options, without the named queues, with these cores at the last level (None: chosen for it).
+PlanPhase = Callable[[Graph, Sequence[str], str | None], Planned]
 
 
 def plan_language(
@@ -46,9 +47,7 @@ def plan_language(
     fixed = next((d for d in dims if d in PHASE_DIMS), None)
     if fixed is not None:
         raise OptionError(f"--dim {fixed} and --prompt both say which tokens are computed: leave one out")
-    prefill = _planned(model, chip, asked, dims, (asked.prompt, 0), plan_phase)
-    decode = _planned(model, chip, asked, dims, (1, asked.prompt + asked.generate - 1), plan_phase)
-    best = _together(chip, asked, dims, prefill, decode)
+    best = _together(chip, asked, dims, *_both(model, chip, asked, dims, plan_phase))
     if memory_limit_bytes is not None and best.prediction.peak_memory_bytes > memory_limit_bytes:
         return _within(best, model, dims, plan_phase, memory_limit_bytes)
     return best
@@ -63,14 +62,11 @@ def _within(best: PlannedLanguage, model: Path, dims: Mapping[str, int], plan_ph
     asked, chip, least = best.asked.model_copy(update={"prediction": None}), best.soc, best.prediction.peak_memory_bytes
     names = [q.name for q in best.table.queues]
     fitting: list[PlannedLanguage] = []
-    for size in range(len(names) - 1, 0, -1):
-        for allowed in combinations(names, size):
+    for count in range(len(names) - 1, 0, -1):
+        for allowed in combinations(names, count):
             barred = [n for n in names if n not in allowed]
             try:
-                phases = [
-                    _planned(model, chip, asked, dims, at, plan_phase, barred)
-                    for at in ((asked.prompt, 0), (1, asked.prompt + asked.generate - 1))
-                ]
+                phases = _both(model, chip, asked, dims, plan_phase, barred)
             except InfeasibleError:
                 continue
             found = _together(chip, asked, dims, *phases)
@@ -79,8 +75,8 @@ def _within(best: PlannedLanguage, model: Path, dims: Mapping[str, int], plan_ph
                 fitting.append(found)
     if not fitting:
         raise InfeasibleError(
-            f"prefill and decode of {best.graph.name!r} hold {best.prediction.peak_memory_bytes} bytes together, more than the limit of "
-            f"{limit}, and on the same processors {least} at least: raise it, or use a smaller model or precision"
+            f"prefill and decode of {best.graph.name!r} hold {size(best.prediction.peak_memory_bytes, 6)} together, more than the limit of "
+            f"{size(limit, 6)}, and on the same processors {size(least, 6)} at least: raise it, or use a smaller model or precision"
         )
     return min(fitting, key=lambda p: p.prediction.ttft_s + asked.generate / p.prediction.decode_rate)
 
@@ -93,9 +89,26 @@ def _together(chip: SoC, asked: Language, dims: Mapping[str, int], prefill: Plan
             "model": decode.deployment.model.model_copy(update={"dims": dict(dims)}),
         }
     )  # fmt: skip
-    found = predicted(joined(deployment, prefill, decode))
-    update = {"language": asked.model_copy(update={"prediction": found})}
+    whole = joined(deployment, prefill, decode)
+    said = [*whole.between.sentences(), *_steady(decode)]
+    entries = [e if (e.phase, e.level) != ("prefill", 0) else _saying(e, said) for e in deployment.entries]
+    update = {"language": asked.model_copy(update={"prediction": predicted(whole)}), "entries": tuple(entries)}
     return joined(deployment.model_copy(update=update), prefill, decode)
+
+
+def _saying(entry: Entry, said: Sequence[str]) -> Entry:
+    """The entry with notes before those of its plan."""
+    return entry.model_copy(update={"plan": entry.plan.model_copy(update={"notes": (*said, *entry.plan.notes)})})
+
+
+def _steady(decode: Planned) -> tuple[str, ...]:
+    """What a pipeline of tokens comes to, where that was asked for."""
+    if decode.plan.objective != "period":
+        return ()
+    return (
+        f"tokens of one answer wait for each other; of several answers at once, where the CPU chooses one's token while another's step"
+        f" is computed, there can be {1 / decode.period_s:.3g} tok/s in all (the busiest queue's work, last step)",
+    )
 
 
 def _phases(prefill: Planned, decode: Planned) -> tuple[tuple[Literal["prefill", "decode"], Planned], ...]:
@@ -106,12 +119,17 @@ def _entries(prefill: Planned, decode: Planned) -> tuple[Entry, ...]:
     """The entries of both phases, level by level; a level that one of them lacks is left out."""
     phases = _phases(prefill, decode)
     made = {
-        (e.level, name): e.model_copy(update={"phase": name, "dims": dict(p.graph.dims)})
+        (e.level, name): e.model_copy(update={"phase": name, "dims": dict(p.graph.dims), "plan": _of_phase(e.plan, name)})
         for name, p in phases
         for e in p.deployment.entries
     }
     levels = sorted({e.level for e in decode.deployment.entries} & {e.level for e in prefill.deployment.entries})
     return tuple(made[level, name] for level in levels for name, _ in phases)
+
+
+def _of_phase(plan: Plan, phase: str) -> Plan:
+    """The plan, whose notes on levels name the phase."""
+    return plan.model_copy(update={"notes": tuple(f"{phase}, {n}" if n.startswith("level ") else n for n in plan.notes)})
 
 
 def _switches(prefill: Planned, decode: Planned) -> tuple[Switch, ...]:
@@ -123,11 +141,20 @@ def _switches(prefill: Planned, decode: Planned) -> tuple[Switch, ...]:
     return tuple(out)
 
 
+def _both(
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], plan_phase: PlanPhase, barred: Sequence[str] = ()
+) -> tuple[Planned, Planned]:
+    """Prefill and decode without the queues ``barred``; the last level's cores are those that suit the decode steps."""
+    decode = _planned(model, chip, asked, dims, (1, asked.prompt + asked.generate - 1), plan_phase, barred)
+    saver = next((t for e in decode.deployment.entries for t in e.queues.values()), None)
+    return _planned(model, chip, asked, dims, (asked.prompt, 0), plan_phase, barred, saver), decode
+
+
 def _planned(
     model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], phase: tuple[int, int], plan_phase: PlanPhase,
-    barred: Sequence[str] = (),
+    barred: Sequence[str] = (), saver: str | None = None,
 ) -> Planned:  # fmt: skip
-    """The plan of ``phase`` (new tokens, and tokens before them) without the queues ``barred``."""
+    """The plan of ``phase`` (new tokens, and tokens before them) without the queues ``barred``; ``saver``: cores of the last level."""
     report: list[PassReport] = []
     graph = phase_graph(model, chip, asked, dims, *phase, report=report)
-    return replace(plan_phase(graph, barred), passes=tuple(report))
+    return replace(plan_phase(graph, barred, saver), passes=tuple(report))

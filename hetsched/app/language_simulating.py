@@ -10,7 +10,8 @@ import numpy as np
 
 from hetsched.app.language import PlannedLanguage, contexts_of, step
 from hetsched.app.planned import Planned
-from hetsched.soc_words import power_basis
+from hetsched.app.utilisation import write_from_spans
+from hetsched.soc_words import heat_basis, power_basis
 from hetsched.trace import Counter, Trace
 
 if TYPE_CHECKING:
@@ -51,19 +52,21 @@ class SimulatedLanguage:
             "duration_s": self.prefill.first_s + float(step_s.sum()),
             "energy_j": {"prefill": self.prefill.energy.soc, "decode": float(step_j.sum())},
             "energy_per_token_j": float(step_j.mean()) / batch,
-            "power_basis": power_basis(self.planned.soc),
+            "power_basis": power_basis(self.planned.soc), "heat_basis": heat_basis(self.planned.soc), "case": self.prefill.phone()["case"],
         }  # fmt: skip
 
 
 def simulate_language(
-    planned: PlannedLanguage, ambient_c: float, contention: bool, progress: Callable[[float], None] | None
+    planned: PlannedLanguage, ambient_c: float, contention: bool, progress: Callable[[float], None] | None, case: str = "table"
 ) -> SimulatedLanguage:
     """Simulate the prefill once, and a decode step at each context at which the plan is priced."""
     from hetsched_simulations import simulate as run_simulation
 
     def once(at: Planned) -> Simulation:
         clocks = at.deployment.entries[at.entry].clocks
-        return run_simulation(at.table, at.soc, *at.placement, ambient_c=ambient_c, contention=contention, clocks=clocks)
+        found = run_simulation(at.table, at.soc, *at.placement, ambient_c=ambient_c, contention=contention, clocks=clocks, case=case)
+        write_from_spans(found.trace, at)
+        return found
 
     contexts = contexts_of(planned.asked)
     prefill = once(planned.phases["prefill"])

@@ -52,6 +52,20 @@ class Planned:
         """
         return placement_of(self.plan, self.table)
 
+    @property
+    def period_s(self) -> float:
+        """Seconds between results of a steady pipeline of independent inputs: the busiest queue's work."""
+        busy: dict[str, float] = {}
+        for s in self.plan.segments:
+            busy[s.queue] = busy.get(s.queue, 0.0) + s.launch_s + s.transfer_s + s.work_s
+        return max(busy.values(), default=0.0)
+
+    @property
+    def closed(self) -> tuple[str, ...]:
+        """Queues that some ops could use and the plan may not: off at its level, or forbidden."""
+        offered = {a.queue for p in self.plan.placements for a in p.alternatives}
+        return tuple(q.name for k, q in enumerate(self.table.queues) if q.name not in offered and k in self.table.alt_queue)
+
     def save(self, path: str | Path) -> Path:
         """Write the plan file (to a temporary name, then renamed); the model's path is made relative to it."""
         path = Path(path)
@@ -83,6 +97,7 @@ class Planned:
             "baselines": {b.solver: None if b.latency_s is None else b.latency_s * 1e3 for b in self.plan.baselines},
             "wall_s": self.wall_s,
             "plan_path": None if self.path is None else str(self.path),
+            "period_ms": self.period_s * 1e3,
         } | self._corrections()
 
     def _corrections(self) -> dict[str, Any]:
@@ -112,6 +127,7 @@ def priced(graph: Graph, chip: SoC, deployment: Deployment, entry: int) -> CostT
     from hetsched_cost_models import table_at
 
     e = deployment.entries[entry]
+    chip = chip.narrowed(e.queues)
     plain = cost_table(graph, chip, e.precision or deployment.precision, deployment.runtime)
     table = corrected(plain, deployment.anchors, deployment.measured)
     return table_at(table, chip, e.clocks) if e.clocks else table
@@ -128,7 +144,9 @@ def levels_summary(entries: tuple[Entry, ...], switches: tuple[Switch, ...]) -> 
             {
                 "phase": e.phase, "level": e.level, "latency_ms": p.latency_s * 1e3, "energy_mj": p.energy_j * 1e3,
                 "power_w": p.energy_j / p.latency_s if p.latency_s > 0 else 0.0, "clocks": e.clocks,
-                "queues": sorted({x.queue for x in e.plan.placements}), "switch_weight_mb": None if s is None else s.weight_bytes / 1e6,
+                "queues": sorted({x.queue for x in e.plan.placements}), "precisions": sorted({x.precision for x in e.plan.placements}),
+                "places": sorted({f"{e.queues.get(x.queue, x.queue)} {x.precision}" for x in e.plan.placements}), "cores": e.queues,
+                "switch_weight_mb": None if s is None else s.weight_bytes / 1e6,
                 "switch_ms": None if s is None else (s.pack_s + s.handover_s) * 1e3,
             }
         )  # fmt: skip

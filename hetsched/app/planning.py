@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import hetsched
 from hetsched.anchors import Anchor
@@ -14,14 +14,16 @@ from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
 from hetsched.app.levels import Levels, plan_levels
 from hetsched.app.planned import Planned, soc_ref
-from hetsched.app.planning_task import Task
-from hetsched.app.splitting import with_splits
-from hetsched.app.static_ranges import NO_RANGES, with_static_ranges
+from hetsched.app.planning_task import TIME_LIMIT_S, Task
+from hetsched.app.splitting import with_reasons, with_splits
+from hetsched.app.static_ranges import NO_RANGES, STATIC, UsedRanges, with_static_ranges
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.measured import Measured
 from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
 from hetsched.placement import placement_of
+from hetsched.plan_language import Language
 from hetsched.plans import Deployment, Entry, Header, ModelRef, RangesRef
 from hetsched.socs import SoC
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 Objective = Literal["latency", "energy", "edp", "period"]
 PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8", "fp8")
 Progress = Callable[[str], None]
+#: What the plans of a prompt and its answer say of limits.
+PER_PHASE = "the limits hold for the prefill and for one decode step, each by itself; a memory limit for both together"
 
 
 def plan(
@@ -43,7 +47,7 @@ def plan(
     solver: str = "auto",
     dims: Mapping[str, int] | None = None,
     ranges: str | Path | None = None,
-    time_limit_s: float = 5.0,
+    time_limit_s: float = TIME_LIMIT_S,
     memory_limit_bytes: int | None = None,
     forced: Mapping[str, str] | None = None,
     forbidden: Mapping[str, str] | None = None,
@@ -75,7 +79,8 @@ def plan(
         runtime: the vendor runtime whose operator support and overheads are assumed.
         solver: a solver's name; ``auto`` is never worse than any other; ``rules:FILE.yaml`` uses your own table.
         dims: symbolic dimensions, if ``model`` is a path.
-        ranges: for ``w8a8`` of a float model: a file of :func:`hetsched.calibrate_ranges`; None: the one beside the model.
+        ranges: for ``w8a8`` of a float model, also at level 3 of the ``levels``: a file of :func:`hetsched.calibrate_ranges`; None:
+            the one beside the model.
         time_limit_s: budget of the solver in deterministic work (about seconds of one core), so that the plan does not
             depend on the machine's load; the wall clock stops it only at six times as long (``status: clock``).
         memory_limit_bytes: weights and activations may not exceed it.
@@ -103,80 +108,116 @@ def plan(
         InputError: bad model, SoC or option.
         InfeasibleError: no placement satisfies the constraints.
     """
-    from hetsched.app.language import asked_of, rewritten
+    from hetsched.app.language import asked_of
     from hetsched.app.language_planning import plan_language
-    from hetsched_cost_models import parameter_version
 
+    _check_names(objective, precision, solver, splits)
+    asked = asked_of(prompt, generate, kv, experts, sampling)
+    language = asked is not None and asked.prompt > 0
+    if language:
+        _check_language(model, ranges, anchors, measured)
+    say, chip = progress or (lambda _: None), find_soc(soc, overrides)
+
+    def task(loaded: Graph, barred: Sequence[str] = ()) -> Task:
+        return Task(
+            chip, loaded, objective, precision, runtime, solver, time_limit_s, memory_limit_bytes, forced,
+            _barring(forbidden or {}, barred), limits, sensitivities, anchors, public_anchors and not language, measured, simulated, pareto,
+        )  # fmt: skip
+
+    if language and asked is not None:
+
+        def phase(graph: Graph, barred: Sequence[str], saver: str | None) -> Planned:
+            asked_for = replace(task(graph, barred), said=(PER_PHASE,) if limits else ())
+            return _planned(asked_for, Extras(None, NO_RANGES, splits, levels, saver), [], say, time.perf_counter())
+
+        return plan_language(Path(str(model)), chip, asked, dims or {}, phase, memory_limit_bytes)
+    began = time.perf_counter()
+    say("loading")
+    passes: list[PassReport] = []
+    graph = model if isinstance(model, Graph) else load(model, dims, passes)
+    return _planned(task(graph), Extras(asked, ranges, splits, levels), passes, say, began)
+
+
+def _check_names(objective: str, precision: str, solver: str, splits: bool) -> None:
+    """Raises :class:`OptionError` where a name is unknown or two options exclude each other."""
     if objective not in get_args(Objective):
         raise OptionError(f"no objective is called {objective!r}: use one of {', '.join(get_args(Objective))}")
     if splits and solver not in ("auto", "ilp"):
         raise OptionError(f"--split looks for placements of its own, and --solver {solver} for others: leave one out")
     if precision not in PRECISIONS:
         raise OptionError(f"no precision is called {precision!r}: use one of {', '.join(PRECISIONS)}")
-    asked = asked_of(prompt, generate, kv, experts, sampling)
-    if asked is not None and asked.prompt:
-        if isinstance(model, Graph):
-            raise OptionError(f"the graph {model.name!r} is one phase: give the model file to plan a prompt and its answer")
-        if ranges is not None:
-            raise OptionError("a prompt and its answer are planned without --ranges: plan one phase with --dim tokens=N to use them")
-        if anchors or measured is not None:
-            raise OptionError("a prompt and its answer are planned without --anchor and --measured: plan one phase with --dim to use them")
-        options: dict[str, Any] = {
-            "public_anchors": False,
-            "objective": objective, "precision": precision, "runtime": runtime, "solver": solver, "time_limit_s": time_limit_s,
-            "memory_limit_bytes": memory_limit_bytes, "forced": forced, "simulated": simulated,
-            "progress": progress, "limits": limits, "sensitivities": sensitivities, "pareto": pareto,
-            "splits": splits, "levels": levels, "ranges": NO_RANGES,
-        }  # fmt: skip
-        chip = find_soc(soc, overrides)
 
-        def phase(g: Graph, barred: Sequence[str]) -> Planned:
-            return plan(g, chip, forbidden=_barring(forbidden or {}, barred), **options)
 
-        return plan_language(Path(model), chip, asked, dims or {}, phase, memory_limit_bytes)
-    say = progress or (lambda _: None)
-    began = time.perf_counter()
-    say("loading")
-    passes: list[PassReport] = []
-    graph = model if isinstance(model, Graph) else load(model, dims, passes)
-    chip, loaded = find_soc(soc, overrides), graph
-    graph, used = with_static_ranges(targeted(graph, chip, passes), precision, ranges, passes)
-    graph = rewritten(graph, asked)
-    task = Task(
-        chip, loaded, objective, precision, runtime, solver, time_limit_s, memory_limit_bytes, forced, forbidden, limits, sensitivities,
-        anchors, public_anchors, measured, simulated, pareto,
-    )  # fmt: skip
+def _check_language(model: str | Path | Graph, ranges: object, anchors: Sequence[object], measured: object) -> None:
+    """Raises :class:`OptionError` where something does not go with a prompt and its answer."""
+    if isinstance(model, Graph):
+        raise OptionError(f"the graph {model.name!r} is one phase: give the model file to plan a prompt and its answer")
+    if ranges is not None:
+        raise OptionError("a prompt and its answer are planned without --ranges: plan one phase with --dim tokens=N to use them")
+    if anchors or measured is not None:
+        raise OptionError("a prompt and its answer are planned without --anchor and --measured: plan one phase with --dim to use them")
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a graph becomes before it is planned, and what is planned beside it."""
+
+    asked: Language | None
+    ranges: str | Path | None
+    splits: bool
+    levels: bool
+    saver: str | None = None
+    """Cores of the last level, chosen already for another phase."""
+
+
+def _planned(task: Task, extras: Extras, passes: list[PassReport], say: Progress, began: float) -> Planned:
+    """Plan the task's graph, on which work ``began``; what the passes change is appended to ``passes``."""
+    from hetsched.app.language import rewritten
+
+    target = targeted(task.loaded, task.chip, passes)
+    least = task.precision != STATIC and extras.levels  # ranges are those of level 3
+    graph, used = (target, None) if least else with_static_ranges(target, task.precision, extras.ranges, passes)
+    graph = rewritten(graph, extras.asked)
     say("costing")
     costed = task.costed(graph)
     say("solving")
     task = replace(task, anchors=costed.anchors, public_anchors=False, measured=costed.measured)  # a plan file holds them once for all
     solution, shared, whole = task.solved(costed), dict[str, tuple[int, ...]](), costed
-    if splits:
+    if extras.splits:
         say("splitting")
         costed, solution, shared = with_splits(task, costed, solution)
-    base = Entry(plan=task.built(costed, solution, whole if shared else None), splits=shared)
+    made = task.built(costed, solution, whole if shared else None)
+    base = Entry(plan=with_reasons(made, costed.table, shared), splits=shared)
     more = Levels((), (), ())
-    if levels:
+    if extras.levels:
         say("planning levels")
-        more = plan_levels(task, graph, base, Placed(costed.graph, costed.table, placement_of(base.plan, costed.table)[1]))
+        placed = Placed(costed.graph, costed.table, placement_of(base.plan, costed.table)[1])
+        more = plan_levels(task, graph, base, placed, extras.ranges if least else NO_RANGES, extras.saver)
+        used = used or more.ranges
         base = base.model_copy(update={"plan": base.plan.model_copy(update={"notes": (*more.notes, *base.plan.notes)})})
-    deployment = Deployment(
+    deployment = _deployment(task, graph, extras.asked, used, base, more)
+    wall_s, path = time.perf_counter() - began, None if used is None else used.path
+    return Planned(deployment, costed.graph, task.chip, costed.table, wall_s, passes=tuple(passes), ranges_path=path)
+
+
+def _deployment(task: Task, graph: Graph, asked: Language | None, used: UsedRanges | None, base: Entry, more: Levels) -> Deployment:
+    """What the plan file holds."""
+    from hetsched_cost_models import parameter_version
+
+    measured = task.measured
+    return Deployment(
         header=Header(hetsched=hetsched.__version__),
         model=ModelRef(path="" if graph.source is None else graph.source.name, sha256=graph.sha256, dims=dict(graph.dims)),
-        soc=soc_ref(chip),
-        runtime=runtime,
-        precision=precision,
+        soc=soc_ref(task.chip),
+        runtime=task.runtime,
+        precision=task.precision,
         parameters=parameter_version(),
         language=asked,
         ranges=None if used is None else RangesRef(path=used.path.name, sha256=used.sha256),
-        anchors=costed.anchors,
-        measured=costed.measured,
+        anchors=tuple(a for a in task.anchors if isinstance(a, Anchor)),
+        measured=measured if isinstance(measured, Measured) else None,
         entries=(base, *more.entries),
         switches=more.switches,
-    )
-    wall_s = time.perf_counter() - began
-    return Planned(
-        deployment, costed.graph, chip, costed.table, wall_s, passes=tuple(passes), ranges_path=None if used is None else used.path
     )
 
 

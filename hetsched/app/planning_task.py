@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,16 @@ from hetsched.costs import CostTable
 from hetsched.graph import Graph
 from hetsched.measured import Measured
 from hetsched.placement import placement_of
-from hetsched.plans import Plan
+from hetsched.plans import Placement, Plan
 from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 
 if TYPE_CHECKING:
     from hetsched.partition import Problem, Solution
     from hetsched.partition.limits import Limits
+
+#: Budget of the solver for one plan, unless the user says otherwise.
+TIME_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,8 @@ class Task:
     """Processor -> fraction of its top clock; those not named run at the top."""
     off: tuple[str, ...] = ()
     """Queues that may not be used."""
+    said: tuple[str, ...] = ()
+    """Notes of every plan."""
     simulations: dict[Any, float] = field(default_factory=dict)
     """What :meth:`contended` has simulated already: several solvers often find the same plan."""
 
@@ -91,17 +96,9 @@ class Task:
         Raises:
             OptionError: an op that is forced or forbidden somewhere does not exist.
         """
-        from hetsched.partition import Problem
-        from hetsched.partition.limits import UNLIMITED
-
-        return Problem(
-            table=costed.table, objective=self.objective,  # type: ignore[arg-type]
-            memory_limit_bytes=self.memory_limit_bytes,
-            processor_limits=address_limits(self.chip),
-            forced=op_names(costed.graph, self.forced), limits=self.limits or UNLIMITED,
-            forbidden=(*op_queues(costed.graph, self.forbidden), *(("*", q) for q in self.off)),
-            op_types=tuple(op.type for op in costed.graph.ops),
-        )  # fmt: skip
+        barred = tuple(("*", q) for q in self.off)
+        found = problem_of(costed.graph, costed.table, self.chip, self.objective, self.forced, self.forbidden, self.limits)
+        return replace(found, memory_limit_bytes=self.memory_limit_bytes, forbidden=(*found.forbidden, *barred))
 
     def contended(self, table: CostTable, order: Sequence[int], alternative: Sequence[int]) -> float:
         """Seconds of one inference with the memory bandwidth shared."""
@@ -143,19 +140,51 @@ class Task:
         beside = problem if whole is None else self.problem(whole)
         made = honest(build_plan(graph, problem, solution, baselines=baselines(beside)), costed.plain, table, costed.anchors)
         without_ranges = (WITHOUT_RANGES,) if self.precision == STATIC and is_float_model(graph) else ()
-        own = (*precision_notes(made, chip, self.precision), *made.notes, *without_ranges)
+        own = (*self.said, *precision_notes(made, chip, self.precision), *made.notes, *without_ranges)
         said = (*own, *what_if_notes(chip, set(table.alt_precision)), *filter(None, (power_basis(chip),)))
         prediction = made.prediction
         if self.simulated:
             value = self.contended(table, *placement_of(made, table))  # a memory limit may have made it another placement
             prediction = prediction.model_copy(update={"simulated_s": value})
         front = front_points(costed.graph if whole is None else whole.graph, beside, made, self.pareto, self.solver, self.time_limit_s)
-        return made.model_copy(update={"front": front, "notes": _model_first(said, chip), "prediction": prediction})
+        update = {"front": front, "notes": _model_first(said, chip), "prediction": prediction, "placements": _offered(made, problem)}
+        return made.model_copy(update=update)
+
+
+def problem_of(
+    graph: Graph, table: CostTable, chip: SoC, objective: str, forced: Mapping[str, str] | None, forbidden: Mapping[str, str] | None,
+    limits: Limits | None,
+) -> Problem:  # fmt: skip
+    """The problem of placing a graph under the user's options.
+
+    Raises:
+        OptionError: an op that is forced or forbidden somewhere does not exist.
+    """
+    from hetsched.partition import Problem
+    from hetsched.partition.limits import UNLIMITED
+
+    return Problem(
+        table=table, objective=objective,  # type: ignore[arg-type]
+        processor_limits=address_limits(chip), forced=op_names(graph, forced), forbidden=op_queues(graph, forbidden),
+        limits=limits or UNLIMITED, op_types=tuple(op.type for op in graph.ops),
+    )  # fmt: skip
 
 
 def address_limits(chip: SoC) -> dict[str, int]:
     """Processor -> the bytes that it can address, of those that cannot address everything."""
     return {p.name: int(p.address_bytes.value) for p in chip.processors if p.address_bytes is not None}
+
+
+def _offered(plan: Plan, problem: Problem) -> tuple[Placement, ...]:
+    """The placements without alternatives on queues that are closed to every op: off, or forbidden."""
+    table = problem.table
+    open_to = {table.queues[q].name for q in table.alt_queue[problem.keep].tolist()}
+    return tuple(
+        p.model_copy(update={"alternatives": tuple(a for a in p.alternatives if a.queue in open_to)})
+        if any(a.queue not in open_to for a in p.alternatives)
+        else p
+        for p in plan.placements
+    )
 
 
 def _model_first(notes: Sequence[str], chip: SoC) -> tuple[str, ...]:

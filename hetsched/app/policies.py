@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from hetsched.app.language import PlannedLanguage
 from hetsched.app.levels import price_switch
 from hetsched.app.planned import Planned
 from hetsched.app.sessions import read_plan
@@ -18,8 +18,11 @@ from hetsched.policies import policy_named
 if TYPE_CHECKING:
     from hetsched_simulations import LevelPlan, Levels
 
+#: Plan files whose levels a process keeps open.
+OPEN = 8
 
-def other_levels(planned: Planned | PlannedLanguage, policy: str) -> dict[int, Planned]:
+
+def other_levels(planned: Planned, policy: str) -> dict[int, Planned]:
     """The plans of the other levels, by level; none for ``static``.
 
     Raises:
@@ -29,16 +32,20 @@ def other_levels(planned: Planned | PlannedLanguage, policy: str) -> dict[int, P
     if policy == "static":
         return {}
     policy_named(policy)
-    if isinstance(planned, PlannedLanguage):
-        raise OptionError(f"the plan of {planned.graph.name!r} is a prompt and its answer, simulated once: use --policy static")
-    there = sorted({e.level for e in planned.deployment.entries})
-    if len(there) < 2:
+    if len({e.level for e in planned.deployment.entries}) < 2:
         raise OptionError(f"the policy {policy} needs plans to switch between: make a plan file with 'hetsched plan --levels -o FILE'")
     if planned.path is None:
         raise OptionError(f"the policy {policy} needs a plan file: save the plan and give its path")
+    return dict(_others(planned))
+
+
+@lru_cache(OPEN)
+def _others(planned: Planned) -> dict[int, Planned]:
+    """The plans of the other levels of an opened plan file, read once a process: a study simulates them again and again."""
+    assert planned.path is not None
     own = planned.deployment.entries[planned.entry].level
-    found = {n: read_plan(planned.path, n) for n in there if n != own}
-    return {n: p for n, p in found.items() if isinstance(p, Planned)}
+    there = sorted({e.level for e in planned.deployment.entries})
+    return {n: read_plan(planned.path, n) for n in there if n != own}
 
 
 def levels_of(planned: Planned, others: dict[int, Planned], policy: str, battery: float) -> Levels | None:
@@ -48,11 +55,27 @@ def levels_of(planned: Planned, others: dict[int, Planned], policy: str, battery
     if not others:
         return None
     own = planned.deployment.entries[planned.entry].level
-    plans = {n: _level_plan(p) for n, p in others.items()}
+    plans = {n: level_plan(p) for n, p in others.items()}
     return Levels(policy_named(policy), plans, _prices({own: planned, **others}), own, battery)
 
 
-def _level_plan(planned: Planned) -> LevelPlan:
+def together(levels: Sequence[Levels | None]) -> Levels | None:
+    """The levels of several models as one: those that all have, at the price of all their switches."""
+    there = [v for v in levels if v is not None]
+    if not there or len(there) < len(levels):
+        return None
+    common = sorted(set.intersection(*(set(v.others) for v in there)))
+
+    def price(first: int, second: int) -> Switch:
+        prices = [v.switch(first, second) for v in there]
+        names = ("weight_bytes", "pack_s", "state_bytes", "handover_s")
+        return prices[0].model_copy(update={name: sum(getattr(p, name) for p in prices) for name in names})
+
+    return replace(there[0], others={n: there[0].others[n] for n in common}, switch=price)
+
+
+def level_plan(planned: Planned) -> LevelPlan:
+    """A level's plan as the simulator takes it."""
     from hetsched_simulations import LevelPlan
 
     return LevelPlan(planned.table, *planned.placement, planned.deployment.entries[planned.entry].clocks)

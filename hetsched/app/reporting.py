@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hetsched.app.chatting import SimulatedChat
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.app.levels import off_at
 from hetsched.app.planned import Planned
 from hetsched.app.running import Ran
 from hetsched.app.sessions import is_plan_file, read_plan
+from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from hetsched.reports import ReportItem
     from hetsched.runtime import CheckReport
 
-Item: TypeAlias = str | Path | Planned | Simulated | SimulatedLanguage | Ran | Trace
+Run: TypeAlias = Simulated | SimulatedLanguage | SimulatedChat | SimulatedTogether
+Item: TypeAlias = str | Path | Planned | Run | Ran | Trace
 
 
 def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Path:
@@ -40,7 +42,7 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
     """
     from hetsched.reports import ComparisonItem, PlanItem, render
 
-    given = [items] if isinstance(items, (str, Path, Planned, Simulated, SimulatedLanguage, Ran, Trace)) else list(items)
+    given = [items] if isinstance(items, Item) else list(items)
     if not given:
         raise OptionError("a report needs at least one plan or trace")
     target = Path(path)
@@ -76,7 +78,9 @@ def _parts(item: Item) -> list[ReportItem]:
 
     if isinstance(item, Planned):
         return _plan_items(item)
-    if isinstance(item, (Simulated, SimulatedLanguage)):
+    if isinstance(item, SimulatedTogether):
+        return [TraceItem(item.trace, f"simulated together on {item.planned[0].soc.name}, {item.scenario.ambient_c:g} °C")]
+    if isinstance(item, Run):
         return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C")]
     if isinstance(item, Ran):
         check: list[ReportItem] = [] if item.check is None else [CheckItem(_check_rows(item.check))]
@@ -107,7 +111,7 @@ def _changes(planned: Planned) -> dict[Stage, dict[str, tuple[str, ...]]]:
     from hetsched.partition import smallest_changes
 
     entry = planned.deployment.entries[planned.entry]
-    return {(entry.phase, entry.level): smallest_changes(entry.plan, planned.table, off_at(planned.soc, entry.level))}
+    return {(entry.phase, entry.level): smallest_changes(entry.plan, planned.table, planned.closed)}
 
 
 def _plan_items(planned: Planned) -> list[ReportItem]:

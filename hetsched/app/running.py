@@ -14,6 +14,7 @@ from hetsched.app.language import PlannedLanguage
 from hetsched.app.planned import Planned
 from hetsched.app.sessions import open_session
 from hetsched.app.static_ranges import STATIC, is_float_model
+from hetsched.app.utilisation import write_from_spans
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
 from hetsched.ranges import TensorRange, read_ranges
@@ -175,6 +176,7 @@ def run(
         executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
         result = executable.run(feeds, repeat=repeat)
     result.trace.model = planned.graph.name
+    write_from_spans(result.trace, planned)
     if delegate is None and planned.soc.is_host:
         notes.extend(_faster(planned.plan.prediction.latency_s, min(result.latencies_s)))
     return Ran(planned, result, report, described, delegate or "as planned", tuple(notes))

@@ -15,7 +15,7 @@ from hetsched.app.planned import Planned, priced
 from hetsched.app.planning import plan
 from hetsched.app.splitting import split
 from hetsched.app.static_ranges import ranges_of_plan
-from hetsched.errors import ModelError, OptionError, PlanError
+from hetsched.errors import ModelError, OptionError, PlanError, SoCError
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
 from hetsched.plan_rules import check_graph
@@ -85,7 +85,7 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     passes: list[PassReport] = []
     entry = deployment.entries[index]
     graph = targeted(_model_of(deployment, entry.dims or deployment.model.dims, path, passes), chip, passes)
-    graph, ranges = ranges_of_plan(graph, deployment, path, passes)
+    graph, ranges = ranges_of_plan(graph, deployment, entry, path, passes)
     try:
         whole = rewritten(graph, deployment.language)
         graph = split(whole, entry.splits)
@@ -95,6 +95,10 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     if uncut:
         raise PlanError(f"the plan {path} cuts {uncut[0]!r}, which the model does not have or which cannot be cut there: make it again")
     check_graph(entry.plan, graph)
+    try:
+        chip.narrowed(entry.queues)
+    except SoCError as e:
+        raise PlanError(f"the plan {path} does not fit its SoC: {e}; make the plan again") from e
     table = priced(graph, chip, deployment, index)
     return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)
 

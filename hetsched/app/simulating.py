@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetsched.app.chatting import SimulatedChat
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage, simulate_language
+from hetsched.app.phone_summary import phone_summary
 from hetsched.app.planned import Planned
 from hetsched.app.policies import levels_of, other_levels
+from hetsched.app.scenario import Chat, Scenario
+from hetsched.app.serving import jobs_of, single_turn
 from hetsched.app.sessions import open_session
+from hetsched.app.utilisation import write_from_run
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
-from hetsched.soc_words import power_basis
 from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
     from hetsched_simulations import Simulation
 
-MAX_DURATION_S = 24 * 3600.0
+__all__ = ["Chat", "Scenario", "Simulated", "simulate", "simulate_policies"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +36,7 @@ class Simulated:
     outcome: Simulation = field(repr=False)
     ambient_c: float
     policy: str = "static"
+    scenario: Scenario = field(default_factory=Scenario, repr=False)
 
     @property
     def trace(self) -> Trace:
@@ -41,6 +46,8 @@ class Simulated:
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``simulate --json``."""
         import numpy as np
+
+        from hetsched_simulations.host_time import host_time
 
         lat = self.outcome.latencies_s
         return {
@@ -58,71 +65,60 @@ class Simulated:
                 "last": float(lat[-1]) * 1e3,
             },
             "predicted_ms": self.planned.plan.prediction.latency_s * 1e3,
-            "energy_j": {k: float(v) for k, v in sorted(self.outcome.energy_j.items())},
-            "average_power_w": float(sum(self.outcome.energy_j.values())) / self.outcome.duration_s if self.outcome.duration_s else 0.0,
-            "power_basis": power_basis(self.planned.soc),
-            "peak_temperatures_c": {k: float(v) for k, v in sorted(self.outcome.peak_temperatures_c.items())},
-            "final_temperatures_c": {k: float(v) for k, v in sorted(self.outcome.final_temperatures_c.items())},
-            "throttled": self.outcome.throttled,
-            "thermal_status": None if self.outcome.status is None else self.outcome.status.to_dict(),
-            "policy": self.policy,
-            "levels": None if self.outcome.levels is None else self.outcome.levels.to_dict(),
+            **phone_summary(self.outcome, self.planned.soc, self.policy),
+            "arrivals": self._arrivals(),
+            "host": host_time(self.planned.table, *self.planned.placement).to_dict(),
         }
 
+    def _arrivals(self) -> dict[str, Any] | None:
+        """What became of what arrived; None where one inference simply followed another."""
+        import numpy as np
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """What a plan is put through; see :func:`simulate`."""
-
-    duration_s: float | None = None
-    ambient_c: float = 25.0
-    period_s: float | None = None
-    contention: bool = True
-    battery: float = 1.0
-
-    def check(self) -> None:
-        """Raises :class:`OptionError` where a value is outside what makes sense."""
-        if self.duration_s is not None and not 0 < self.duration_s <= MAX_DURATION_S:
-            raise OptionError(f"a duration of {self.duration_s:g} s makes no sense: use more than 0 and at most 24 hours")
-        if not -40 <= self.ambient_c <= 85:
-            raise OptionError(f"an ambient temperature of {self.ambient_c:g} °C makes no sense: use -40 to 85")
-        if not 0 <= self.battery <= 1:
-            raise OptionError(f"a battery that is {self.battery:.0%} full makes no sense: use 0 to 100 %")
+        jobs, took, at = self.outcome.jobs, self.outcome.latencies_s, self.scenario
+        if jobs is None and at.period_s is None and at.deadline_s is None:
+            return None
+        dropped = 0
+        if jobs is not None:
+            dropped = jobs.dropped
+        elif at.period_s is not None:
+            dropped = int(np.maximum(np.ceil(took / at.period_s - 1e-9), 1).sum()) - len(took)
+        late = None if at.deadline_s is None else int((took > at.deadline_s * (1 + 1e-9)).sum())
+        return {
+            "arrived": len(took) + dropped, "done": len(took), "dropped": dropped, "late": late,
+            "deadline_ms": None if at.deadline_s is None else at.deadline_s * 1e3,
+            "missed": None if late is None else (late + dropped) / (len(took) + dropped),
+        }  # fmt: skip
 
 
 def simulate(
     target: str | Path | Graph | Planned,
     soc: str | Path | SoC | None = None,
+    scenario: Scenario | None = None,
     *,
-    duration_s: float | None = None,
-    ambient_c: float = 25.0,
     policy: str = "static",
-    period_s: float | None = None,
-    contention: bool = True,
-    battery: float = 1.0,
     progress: Callable[[float], None] | None = None,
-    **plan_options: Any,
-) -> Simulated | SimulatedLanguage:
+    **options: Any,
+) -> Simulated | SimulatedLanguage | SimulatedChat:
     """Simulate a plan (or plan a model first).
 
     Args:
         target: a plan file, a model file, a graph, or a :class:`Planned`.
         soc: where to plan, if ``target`` is a model.
-        duration_s: repeat the inference for this long; None: once.
-        ambient_c: temperature around the phone, degrees Celsius.
+        scenario: what the plan is put through; None: what ``options`` say.
         policy: who switches between the plans of a plan file with levels; ``static`` keeps the plan whatever happens.
-        period_s: an inference arrives every so often; None: back to back.
-        contention: concurrent segments share the memory bandwidth.
-        battery: state of charge that the policy sees, 0 to 1.
         progress: called with the share done, 0..1.
-        **plan_options: passed to :func:`hetsched.app.planning.plan` if ``target`` is a model.
+        **options: fields of :class:`Scenario` (``duration_s``, ``ambient_c``, ...) without ``scenario``; the others are passed to
+            :func:`hetsched.app.planning.plan` if ``target`` is a model, and ``level`` is that of a plan file.
 
     Raises:
         OptionError: a value outside what makes sense.
     """
-    scenario = Scenario(duration_s, ambient_c, period_s, contention, battery)
-    scenario.check()
-    planned = open_session(target, soc, **plan_options)
+    said = {k: options.pop(k) for k in list(options) if k in Scenario.model_fields}
+    if scenario is None:
+        scenario = Scenario.of(said)
+    elif said:
+        raise OptionError(f"{', '.join(said)} and a scenario are given: put all of it into the scenario")
+    planned = open_session(target, soc, **options)
     return _simulated(planned, scenario, policy, other_levels(planned, policy), progress)
 
 
@@ -132,7 +128,7 @@ def simulate_policies(
     scenario: Scenario,
     level: int = 0,
     progress: Callable[[float], None] | None = None,
-) -> dict[str, Simulated]:
+) -> dict[str, Simulated | SimulatedChat]:
     """The same scenario under several policies.
 
     Args:
@@ -145,40 +141,50 @@ def simulate_policies(
     Raises:
         OptionError: a value outside what makes sense, or a policy without plans to switch between.
     """
-    scenario.check()
     planned = open_session(target, level=level)
     others = [other_levels(planned, p) for p in policies]
-    out: dict[str, Simulated] = {}
+    out: dict[str, Simulated | SimulatedChat] = {}
     for k, (policy, plans) in enumerate(zip(policies, others, strict=True)):
         share = None if progress is None else lambda done, k=k: progress((k + done) / len(policies))
         found = _simulated(planned, scenario, policy, plans, share)
-        if not isinstance(found, Simulated):
-            raise OptionError(f"the plan of {planned.graph.name!r} is a prompt and its answer, simulated once: give one --policy")
+        if isinstance(found, SimulatedLanguage):
+            raise _over_too_soon(planned)
         out[policy] = found
     return out
 
 
+def _over_too_soon(planned: Planned) -> OptionError:
+    return OptionError(f"one prompt and its answer are over before a policy could act: simulate {planned.graph.name!r} with --duration")
+
+
 def _simulated(
-    planned: Planned | PlannedLanguage,
+    planned: Planned,
     scenario: Scenario,
     policy: str,
     others: dict[int, Planned],
     progress: Callable[[float], None] | None,
-) -> Simulated | SimulatedLanguage:
+) -> Simulated | SimulatedLanguage | SimulatedChat:
     from hetsched_simulations import simulate as run_simulation
 
     at = scenario
-    if isinstance(planned, PlannedLanguage):
-        if at.duration_s is not None or at.period_s is not None:
+    if isinstance(planned, PlannedLanguage) and at.duration_s is None:
+        if policy != "static":
+            raise _over_too_soon(planned)
+        if at != Scenario(ambient_c=at.ambient_c, contention=at.contention, case=at.case):
             raise OptionError(
-                f"the plan of {planned.graph.name!r} is a prompt and its answer, which are simulated once: leave --duration and --period "
-                "out, or plan one phase with --dim past=N"
+                f"one prompt to {planned.graph.name!r} and its answer know --ambient and --case only: say with --duration for how long"
             )
-        return simulate_language(planned, at.ambient_c, at.contention, progress)
+        return simulate_language(planned, at.ambient_c, at.contention, progress, at.case)
+    jobs = jobs_of(planned, others, at)
     outcome = run_simulation(
         planned.table, planned.soc, *planned.placement, duration_s=at.duration_s, ambient_c=at.ambient_c, period_s=at.period_s,
-        contention=at.contention, clocks=planned.deployment.entries[planned.entry].clocks,
-        levels=levels_of(planned, others, policy, at.battery), progress=progress,
+        contention=at.contention, clocks=planned.deployment.entries[planned.entry].clocks, jobs=jobs,
+        case=at.case, battery=at.battery, charging_w=at.charging_w, loads_w=at.loads, background=at.background,
+        path="full" if at.exact else "auto",
+        levels=levels_of(planned, others, policy, 1.0 if at.battery is None else at.battery), progress=progress,
     )  # fmt: skip
     outcome.trace.model = planned.graph.name
-    return Simulated(planned, outcome, at.ambient_c, policy)
+    write_from_run(outcome, planned, others, at.period_s)
+    if isinstance(planned, PlannedLanguage):
+        return SimulatedChat(planned, outcome, at.ambient_c, policy, at.deadline_s, single_turn(planned, at))
+    return Simulated(planned, outcome, at.ambient_c, policy, at)

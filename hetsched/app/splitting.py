@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hetsched.app.planning_task import Costed, Task
+from hetsched.costs import CostTable
 from hetsched.errors import InfeasibleError
 from hetsched.graph import Graph
+from hetsched.placement import placement_of
+from hetsched.plans import Plan
 
 if TYPE_CHECKING:
     from hetsched.partition import Solution
@@ -128,6 +131,45 @@ def _improved(task: Task, part: Part, order: Sequence[int], alternative: Sequenc
     limit = int(SHARE * task.time_limit_s / search.units)
     better, places, reached = search.improve(order, alternative, limit)
     return part.translated(as_solution(part.small, "auto", better, places)) if reached < float("inf") else None
+
+
+def with_reasons(plan: Plan, table: CostTable, cuts: Cuts) -> Plan:
+    """The plan whose shared operators say who shares them and what the plan would be like with each of them whole.
+
+    Args:
+        plan: of the graph with splits.
+        table: its costs.
+        cuts: operator -> the channels at which it is cut.
+    """
+    from hetsched.partition.causes import amount
+    from hetsched.partition.timing import Costs, figures, measure
+
+    if not cuts:
+        return plan
+    c, (order, alternative) = Costs(table), placement_of(plan, table)
+    index = {name: i for i, name in enumerate(table.op_names)}
+    reasons: dict[str, str] = {}
+    for name, edges in cuts.items():
+        parts = [index[f"{name}/{k}of{len(edges) + 1}"] for k in range(1, len(edges) + 2)]
+        home = alternative[parts[len(parts) // 2]]
+        together = list(alternative)
+        for i in parts:
+            together[i] = next((a for a in c.alts[i] if _place(table, a) == _place(table, home)), alternative[i])
+        queues = [table.queues[q].name for q in sorted({c.queue[alternative[i]] for i in parts})]
+        saved = measure(plan.objective, figures(c, order, together)) - measure(plan.objective, figures(c, order, alternative))
+        where = table.queues[c.queue[home]].name
+        if len(queues) == 1:
+            continue
+        lost = f"lose {amount(saved, plan.objective)}" if saved > 0 else "be no worse"
+        effect = f"with all of it on {where} the plan would {lost}"
+        for i in (*parts, index[f"{name}/join"]):
+            reasons[table.op_names[i]] = f"{' and '.join(queues)} share {name}: {effect}"
+    told = (p.model_copy(update={"cause": reasons.get(p.op, p.cause)}) for p in plan.placements)
+    return plan.model_copy(update={"placements": tuple(told)})
+
+
+def _place(table: CostTable, alternative: int) -> tuple[int, str]:
+    return int(table.alt_queue[alternative]), table.alt_precision[alternative]
 
 
 def _rank(solution: Solution) -> float:

@@ -9,11 +9,13 @@ from pathlib import Path
 from hetsched.errors import OptionError, PlanError, RangesError
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
-from hetsched.plans import Deployment
+from hetsched.plans import Deployment, Entry
 from hetsched.ranges import beside, read_ranges
 
 #: The precision whose activations are quantized with ranges that are known ahead.
 STATIC = "w8a8"
+#: The one whose activations are quantized when they arrive.
+DYNAMIC = "w8a8-dynamic"
 #: For phases of a language model, whose steps at other contexts have other tensors than the file's.
 NO_RANGES = ""
 #: What a plan says that could not be run.
@@ -84,8 +86,10 @@ def quantized(graph: Graph, path: Path, report: list[PassReport]) -> Graph:
     return result
 
 
-def ranges_of_plan(graph: Graph, deployment: Deployment, plan_path: Path, report: list[PassReport]) -> tuple[Graph, Path | None]:
-    """The graph that a plan file was made for: quantized with the plan's ranges, if it names any.
+def ranges_of_plan(
+    graph: Graph, deployment: Deployment, entry: Entry, plan_path: Path, report: list[PassReport]
+) -> tuple[Graph, Path | None]:
+    """The graph that an entry of a plan file was made for, quantized with the plan's ranges if it is in static integers; and their path.
 
     Raises:
         PlanError: the ranges file is not where the plan says, or has changed.
@@ -97,7 +101,8 @@ def ranges_of_plan(graph: Graph, deployment: Deployment, plan_path: Path, report
         raise PlanError(f"the ranges of {plan_path} are not at {path}: keep plan, model and ranges together, or make the plan again")
     if file_sha256(path) != deployment.ranges.sha256:
         raise PlanError(f"the ranges {path} have changed since {plan_path} was made: make the plan again with 'hetsched plan'")
-    return quantized(graph, path, report), path
+    static = (entry.precision or deployment.precision) == STATIC
+    return quantized(graph, path, report) if static else graph, path
 
 
 def is_float_model(graph: Graph) -> bool:

@@ -29,7 +29,7 @@ def _run() -> int:
     try:
         from hetsched.cli.commands import app
 
-        code = app(args=args, standalone_mode=False)
+        code = app(args=args, prog_name="hetsched", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -45,7 +45,8 @@ def _run() -> int:
         return _say("this machine does not have enough memory for that", 1)
     except Exception as e:
         if hasattr(e, "format_message"):  # the option parser's
-            return _say(f"{e.format_message().rstrip('.')}; see '{_command(e)} --help'", 2)
+            said = e.format_message().rstrip(".")
+            return _say(f"{said}{' See' if said.endswith('?') else '; see'} '{_command(e)} --help'", 2)
         if debug:
             raise
         if isinstance(e, OSError) and e.strerror:
@@ -66,7 +67,7 @@ def _say(text: str, code: int) -> int:
 
 def _command(error: Exception) -> str:
     context = getattr(error, "ctx", None)
-    return "hetsched" if context is None else " ".join(["hetsched", *context.command_path.split()[1:]])
+    return "hetsched" if context is None else str(context.command_path)
 
 
 def _discard_output() -> None:

@@ -7,26 +7,31 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli import machine_commands, measurement_commands
-from hetsched.cli.limit_options import (
-    Level,
-    LevelPlans,
-    MaxEnergy,
-    MaxLatency,
-    MaxLoss,
-    MaxPower,
-    MaxSegments,
-    Pareto,
-    Sensitivities,
-    Splits,
+from hetsched.cli import machine_commands, measurement_commands, planning_commands, study_commands
+from hetsched.cli.limit_options import Level
+from hetsched.cli.phone_options import Battery, Case, Charging, Loads
+from hetsched.cli.policy_options import Policies
+from hetsched.cli.scenario_options import (
+    Background,
+    Chats,
+    Deadlines,
+    Duration,
+    Exact,
+    Period,
+    Poisson,
+    Priorities,
+    Queue,
+    Rates,
+    Seed,
+    Think,
+    Workload,
 )
-from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
-from hetsched.cli.policy_options import Battery, Policies
-from hetsched.cli.rate_options import Deadline, Priority, Rate
-from hetsched.cli.shared_options import Dim, Json, Objective, Phase, Precision, Ranges, Runtime, Soc, Solver, TimeLimit, Trace, WhatIf
+from hetsched.cli.shared_options import Dim, Json, Precision, Ranges, Soc, Trace, WhatIf
+from hetsched.cli.verbs import Verbs
 
 app = typer.Typer(
     name="hetsched",
+    cls=Verbs,
     help="Where should each operator of a model run on that phone chip, how fast, how hot, and does it hold when it really runs?",
     no_args_is_help=True,
     add_completion=False,
@@ -53,94 +58,34 @@ def root(
     """Read the options that every verb shares (``--debug`` is taken out by ``main``)."""
 
 
-@app.command(short_help="Where each operator of a model runs on a SoC")
-def plan(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL", help="Files of any format, or Hugging Face folders."),
-    ],
-    soc: Soc = "host",
-    objective: Objective = "latency",
-    precision: Precision = "auto",
-    ranges: Ranges = None,
-    runtime: Runtime = "default",
-    solver: Solver = "auto",
-    dim: Dim = [],  # noqa: B006
-    time_limit: TimeLimit = "5s",
-    memory_limit: Annotated[str | None, typer.Option(metavar="SIZE", help="Weights and activations may not exceed it (300MB).")] = None,
-    force: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Place an op (conv1=npu). Repeatable.")] = [],  # noqa: B006
-    forbid: Annotated[list[str], typer.Option(metavar="OP=QUEUE", help="Keep an op (*: all) off queues (npu,gpu). Repeatable.")] = [],  # noqa: B006
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the plan; of several models, a folder.")
-    ] = None,
-    prompt: Annotated[int | None, typer.Option(metavar="N", help="Language models: plan the prefill of a prompt of N tokens ...")] = None,
-    generate: Annotated[int | None, typer.Option(metavar="N", help="... and the N tokens of its answer.")] = None,
-    kv: Annotated[str | None, typer.Option(metavar="K/V", help="Key-value caches: fp16 | int8 | fp8, values also int4[:GROUP].")] = None,
-    experts: Annotated[str | None, typer.Option(metavar="FILE", help="How often experts are used: uniform, or a file.")] = None,
-    max_latency: MaxLatency = None,
-    max_energy: MaxEnergy = None,
-    max_power: MaxPower = None,
-    max_loss: MaxLoss = None,
-    max_segments: MaxSegments = None,
-    sensitivities: Sensitivities = None,
-    pareto: Pareto = 0,
-    splits: Splits = False,
-    levels: LevelPlans = False,
-    rate: Rate = [],  # noqa: B006
-    deadline: Deadline = [],  # noqa: B006
-    priority: Priority = [],  # noqa: B006
-    what_if: WhatIf = [],  # noqa: B006
-    anchor: Anchors = [],  # noqa: B006
-    no_anchor: NoAnchor = False,
-    measured: Measured = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Also show what the passes made of the model.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Decide where each operator of a model runs on a SoC."""
-    from hetsched.cli import planning, show
-
-    limits = planning.limits(max_latency, max_energy, max_power, max_loss, max_segments)
-    if rate or deadline or priority:
-        from hetsched.cli import together
-
-        found = together.plan_shared(
-            models, output, as_json, rate, deadline, priority, dim, time_limit, what_if, soc="host" if soc is None else soc,
-            objective=objective, precision=precision, runtime=runtime, solver=solver, memory_limit=memory_limit, force=force, forbid=forbid,
-            prompt=prompt, generate=generate, kv=kv, experts=experts, ranges=ranges, limits=limits, splits=splits, levels=levels,
-            pareto=pareto, sensitivities=sensitivities, anchors=anchor, public_anchors=not no_anchor, measured=measured,
-        )  # fmt: skip
-        if as_json:
-            show.json(found.summary())
-            return
-        together.show_shared(found)
-        for planned in found.planned if verbose else ():
-            show.passes(planned.passes)
-        return
-    results = planning.plan_all(
-        models, output=output, quiet=as_json, soc="host" if soc is None else soc, objective=objective, precision=precision,
-        ranges=ranges, runtime=runtime, solver=solver, dim=dim, time_limit=time_limit, memory_limit=memory_limit, force=force,
-        forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
-        anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
-        limits=limits, splits=splits, levels=levels,
-    )  # fmt: skip
-    if as_json:
-        show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())
-    else:
-        for planned in results:
-            planning.show_plan(planned)
-            if verbose:
-                show.passes(planned.passes)
+planning_commands.register(app)
 
 
 @app.command(short_help="Play a plan: fences, bandwidth, clocks, heat")
 def simulate(
-    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
+    targets: Annotated[
+        list[Path], typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first; plan files at once.")
+    ],
     soc: Soc = None,
-    duration: Annotated[str | None, typer.Option(metavar="TIME", help="Repeat the inference for this long (10min). Default: once.")] = None,
+    duration: Duration = None,
     ambient: Annotated[float, typer.Option(metavar="CELSIUS", help="Temperature around the phone.")] = 25.0,
     policy: Policies = [],  # noqa: B006
-    battery: Battery = 100.0,
-    period: Annotated[str | None, typer.Option(metavar="TIME", help="One inference every so often (33ms). Default: back to back.")] = None,
+    case: Case = "table",
+    battery: Battery = None,
+    charging: Charging = 0.0,
+    load: Loads = None,
+    period: Period = None,
+    rate: Rates = [],  # noqa: B006
+    deadline: Deadlines = [],  # noqa: B006
+    priority: Priorities = [],  # noqa: B006
+    think: Think = None,
+    poisson: Poisson = False,
+    seed: Seed = 0,
+    queue: Queue = False,
+    chat: Chats = None,
+    workload: Workload = None,
+    background: Background = None,
+    exact: Exact = False,
     precision: Precision = "auto",
     dim: Dim = [],  # noqa: B006
     what_if: WhatIf = [],  # noqa: B006
@@ -150,11 +95,27 @@ def simulate(
 ) -> None:
     """Simulate a plan: fences, shared bandwidth, clocks, heat."""
     from hetsched.app.simulating import Scenario
-    from hetsched.cli import options, show, simulating
+    from hetsched.cli import options, show, show_shared, simulating
 
-    scenario = Scenario(
-        options.seconds(duration, "--duration"), ambient, options.seconds(period, "--period"), battery=battery / 100
-    )  # fmt: skip
+    several = len(targets) > 1
+    scenario = Scenario.of({
+        "duration": options.seconds(duration, "--duration"), "ambient": ambient, "period": options.seconds(period, "--period"),
+        "case": case, "battery": options.share(battery, "--battery"), "charging": charging, "loads": load,
+        "rate": None if several else options.only(rate, "--rate"), "think": options.seconds(think, "--think"),
+        "deadline": None if several else options.seconds(options.only(deadline, "--deadline"), "--deadline"),
+        "poisson": poisson, "seed": seed, "queue": queue, "chat": chat, "workload": workload,
+        "background": background, "exact": exact,
+    })  # fmt: skip
+    if several or priority:
+        found = simulating.simulate_shared(
+            targets, scenario, (rate, deadline, priority), policy, level, trace, quiet=as_json, only_models=(soc, dim, what_if, precision)
+        )  # fmt: skip
+        if as_json:
+            show.json(found.summary() | {"trace_path": None if trace is None else str(trace)})
+        else:
+            show_shared.shared(found, trace)
+        return
+    target = targets[0]
     if len(policy) > 1:
         simulating.compare_policies(target, policy, scenario, level, trace, quiet=as_json, only_models=(soc, dim, what_if, precision))
         return
@@ -217,48 +178,6 @@ def report(
         show.line(f"report: {path}")
 
 
-@app.command(short_help="Why an operator is where it is, and what the vendor's default would lose")
-def explain(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
-    op: Annotated[
-        str | None, typer.Argument(metavar="[OP]", help="An op of the plan or one of the model's own nodes. Default: the whole plan.")
-    ] = None,
-    phase: Phase = None,
-    level: Level = 0,
-    as_json: Json = False,
-) -> None:
-    """Say why an operator is where it is, or what the vendor's default would lose."""
-    from hetsched.app import explaining
-    from hetsched.cli import show, show_explanation
-
-    if op is None:
-        whole = explaining.explain_plan(plan_file, phase, level)
-        show.json(show_explanation.plan_dict(whole)) if as_json else show_explanation.plan(whole)
-        return
-    found = explaining.explain(plan_file, op, phase, level)
-    show.json(show_explanation.op_dict(found)) if as_json else show_explanation.op(found)
-
-
-@app.command(short_help="What changed between two plans")
-def diff(
-    a: Annotated[Path, typer.Argument(metavar="BEFORE", help="A plan file.")],
-    b: Annotated[Path, typer.Argument(metavar="AFTER", help="Another of the same model.")],
-    phase: Phase = None,
-    as_json: Json = False,
-) -> None:
-    """Say what changed between two plans of a model."""
-    from dataclasses import asdict
-
-    from hetsched.app.explaining import diff as diff_plans
-    from hetsched.cli import show
-
-    found = diff_plans(a, b, phase)
-    if as_json:
-        show.json(asdict(found))
-    else:
-        show.difference(found)
-
-
 @app.command("calibrate-ranges", short_help="Find activation ranges, for --precision w8a8")
 def calibrate_ranges(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A float model file.")],
@@ -288,3 +207,4 @@ def calibrate_ranges(
 
 machine_commands.register(app)
 measurement_commands.register(app)
+study_commands.register(app)

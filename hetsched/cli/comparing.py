@@ -11,12 +11,15 @@ from hetsched.app.comparing import CHEAP, Cell, Matrix, compare
 from hetsched.cli import options, show
 from hetsched.cli.progress import progress
 from hetsched.files import check_page
+from hetsched.sizes import size
 from hetsched.soc_quantities import TIERS
 from hetsched.soc_words import market, power_basis
 from hetsched.socs import SoC
 
 #: Types of operators named for one reason.
 _TYPES = 4
+#: What a target without a duration leaves open.
+ONCE = "one inference on a phone at rest: --for 10min shows whether it holds when the phone gets warm"
 _COLUMNS = ("SoC", "market", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile")
 #: Columns of the terminal's table that a narrow one lacks, in the order in which they go.
 _SPARE = (1, 7, 6, 4, 5)
@@ -24,7 +27,7 @@ _SPARE = (1, 7, 6, 4, 5)
 
 def compare_all(
     models: Sequence[Path], *, socs: Sequence[str], target: str | None, duration: str | None, ambient: float, output: Path | None,
-    as_json: bool, dim: Sequence[str], what_if: Sequence[str] = (), **plan_options: Any,
+    as_json: bool, dim: Sequence[str], what_if: Sequence[str] = (), time_limit: str = "5s", **plan_options: Any,
 ) -> None:  # fmt: skip
     """Compare, write the page if asked, print."""
     if output is not None:
@@ -45,6 +48,7 @@ def compare_all(
             ambient_c=ambient,
             progress=step,
             overrides=options.settings(what_if),
+            time_limit_s=options.seconds(time_limit, "--time-limit") or 0.0,
             **plan_options,
         )
     if output is not None:
@@ -71,7 +75,8 @@ def _show(found: Matrix, output: Path | None) -> None:
         show.line(f"{', '.join(socs)}: {basis}")
     if any(c.anchor for c in found.cells):
         show.line("^ anchored: corrected by a public measurement of this network")
-    show.line(f"* first compile {COMPILE_BASIS}; - where nothing is known")
+    if any(c.compile_s is not None for c in found.cells):
+        show.line(f"* first compile {COMPILE_BASIS}; - where nothing is known")
     if output is not None:
         show.line(f"page: {output}")
 
@@ -90,12 +95,16 @@ def row_of(cell: Cell) -> list[str]:
     if cell.latency_s is None or cell.interval_s is None:
         return [cell.verdict, "-", "-", "-", "-", "-", "-"]
     low, high = cell.interval_s
-    verdict = cell.verdict + (f" ({sum(f.count for f in cell.fallbacks)} ops)" if cell.fallbacks else "")
-    memory = "-" if not cell.npu_bytes else show.megabytes(cell.npu_bytes) + ("!" if cell.warning else "")
+    verdict = cell.verdict + (f" ({_ops(sum(f.count for f in cell.fallbacks))})" if cell.fallbacks else "")
+    memory = "-" if not cell.npu_bytes else size(cell.npu_bytes) + ("!" if cell.warning else "")
     compiled = "-" if cell.compile_s is None else f"{show.seconds(cell.compile_s)}*"
     latency = show.seconds(cell.latency_s) + ("^" if cell.anchor else "")
     holds = "no: too slow" if cell.sustained is None else held(cell)
     return [verdict, latency, f"{show.seconds(low)}-{show.seconds(high)}", show.joules(cell.energy_j), memory, compiled, holds]
+
+
+def _ops(count: int) -> str:
+    return f"{count} op" if count == 1 else f"{count} ops"
 
 
 def held(cell: Cell) -> str:
@@ -103,8 +112,8 @@ def held(cell: Cell) -> str:
     s = cell.sustained
     if s is None:
         return ""
-    throttled = ", throttled" if s.throttled else ""
-    return f"{'yes' if s.holds else 'no'}: p99 {show.seconds(s.p99_s)}{throttled}"
+    verdict, throttled = "yes" if s.holds else "no", ", throttled" if s.throttled else ""
+    return f"{verdict}: once {show.seconds(s.p99_s)}" if s.inferences == 1 else f"{verdict}: p99 {show.seconds(s.p99_s)}{throttled}"
 
 
 def _notes(found: Matrix, model: str) -> list[str]:
@@ -139,7 +148,8 @@ def answer(found: Matrix, model: str) -> str:
     span = "" if d is None else f"{d / 60:.4g} min" if d >= 60 else f"{d:.4g} s"
     how_long = f"for {span} at {found.ambient_c:g} °C (simulated)" if span else "once"
     wanted = f"{show.seconds(found.target_s)} {how_long}"
-    return f"no SoC here holds {wanted}" if best is None else f"cheapest that holds {wanted}: {best}"
+    said = f"no SoC here holds {wanted}" if best is None else f"cheapest that holds {wanted}: {best}"
+    return said if span else f"{said}; {ONCE}"
 
 
 def page(found: Matrix, path: Path) -> None:

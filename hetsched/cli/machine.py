@@ -30,6 +30,7 @@ def soc_rows() -> list[dict[str, Any]]:
 def _soc_row(soc: SoC) -> dict[str, Any]:
     """The stable keys of ``socs --json``."""
     from hetsched.soc_figures import estimated_share, peak
+    from hetsched.soc_words import heat_basis
 
     by_kind = {p.kind: p for p in reversed(soc.processors)}
     npu = by_kind.get("npu")
@@ -47,6 +48,7 @@ def _soc_row(soc: SoC) -> dict[str, Any]:
         "memory_gb_s": round(float(soc.memory.peak_bytes_s) / 1e9, 1),
         "memory_reachable_gb_s": round(float(soc.memory.reachable_bytes_s) / 1e9, 1),
         "estimated_share": round(estimated_share(soc), 3),
+        "heat_basis": heat_basis(soc),
     }
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli.shared_options import Dim, Json, Precision, Runtime, Solver, WhatIf
+from hetsched.cli.headings import TARGET
+from hetsched.cli.shared_options import Dim, Json, Precision, Runtime, Solver, TimeLimit, WhatIf
 
 Anchors = Annotated[
     list[str],
@@ -15,11 +16,15 @@ Anchors = Annotated[
         "--anchor",
         metavar="chip=ID,latency_ms=N|FILE",
         help="A measured latency of this model, here or on another chip; also runtime=, precision=, unit=. Repeatable.",
+        rich_help_panel=TARGET,
     ),
 ]
-NoAnchor = Annotated[bool, typer.Option("--no-anchor", help="Do not look known networks up in the table of public latencies.")]
+NoAnchor = Annotated[
+    bool, typer.Option("--no-anchor", help="Do not look known networks up in the table of public latencies.", rich_help_panel=TARGET)
+]
 Measured = Annotated[
-    Path | None, typer.Option("--measured", metavar="PROFILE", help="A profile whose operators' times replace the model's.")
+    Path | None,
+    typer.Option("--measured", metavar="PROFILE", help="A profile whose operators' times replace the model's.", rich_help_panel=TARGET),
 ]
 
 
@@ -78,6 +83,7 @@ def compare(
     ] = [],  # noqa: B006
     what_if: WhatIf = [],  # noqa: B006
     no_anchor: NoAnchor = False,
+    time_limit: TimeLimit = "5s",
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.html", help="Write the matrix as a page.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -86,5 +92,5 @@ def compare(
 
     comparing.compare_all(
         models, socs=soc, target=target, duration=duration, ambient=ambient, output=output, as_json=as_json, dim=dim,
-        what_if=what_if, precision=precision, runtime=runtime, solver=solver, public_anchors=not no_anchor,
+        what_if=what_if, time_limit=time_limit, precision=precision, runtime=runtime, solver=solver, public_anchors=not no_anchor,
     )  # fmt: skip

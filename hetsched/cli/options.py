@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 from hetsched.errors import OptionError
+from hetsched.quantities import SECONDS, number_and_unit
 
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+T = TypeVar("T")
+
 _UNITS_J = {"j": 1.0, "mj": 1e-3, "uj": 1e-6, "µj": 1e-6}
 _UNITS_W = {"w": 1.0, "mw": 1e-3}
 _UNITS_BYTES = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
 _LARGEST = 1e15
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
 def seconds(text: str | None, option: str) -> float | None:
-    """A duration such as ``10min``, ``90s``, ``250ms`` or ``1.5`` (seconds)."""
-    return None if text is None else _quantity(text, option, _UNITS_S | {"": 1.0}, "90s, 10min or 1h")
+    """A duration such as ``10min``, ``90s`` or ``250ms``."""
+    return None if text is None else _quantity(text, option, SECONDS, "33ms, 90s or 10min")
 
 
 def nbytes(text: str | None, option: str) -> int | None:
@@ -35,14 +36,29 @@ def watts(text: str | None, option: str) -> float | None:
     return None if text is None else _quantity(text, option, _UNITS_W, "4W or 800mW")
 
 
+def share(percent: float | None, option: str) -> float | None:
+    """Percent as a share of 1."""
+    if percent is not None and not 0 <= percent <= 100:
+        raise OptionError(f"{option} {percent:g} is out of range: use 0 to 100 percent")
+    return None if percent is None else percent / 100
+
+
 def _quantity(text: str, option: str, units: dict[str, float], example: str) -> float:
-    match = _QUANTITY.fullmatch(text)
-    if not match or match[2].lower() not in units:
-        raise OptionError(f"{option} {text!r} is not a quantity: write for example {example}")
-    value = float(match[1]) * units[match[2].lower()]
+    found = number_and_unit(text)
+    if found is None or found[1] not in units:
+        what = "has no unit" if found is not None and not found[1] else "is not a quantity"
+        raise OptionError(f"{option} {text!r} {what}: write for example {example}")
+    value = found[0] * units[found[1]]
     if value > _LARGEST:
         raise OptionError(f"{option} {text!r} is too large: write for example {example}")
     return value
+
+
+def only(items: Sequence[T], option: str) -> T | None:
+    """The value of an option that may be repeated elsewhere, but not here; None: not given."""
+    if len(items) > 1:
+        raise OptionError(f"{option} is given {len(items)} times for one plan: give it once")
+    return items[0] if items else None
 
 
 def pairs(items: Sequence[str], option: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetsched.app.comparing import dims_of
 from hetsched.app.planned import Planned
 from hetsched.app.planning import plan as plan_one
 from hetsched.cli import options
@@ -49,17 +50,18 @@ def plan_all(
     levels: bool = False,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
-    dims, forced, forbidden = options.dims(dim), options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
+    dims = dims_of(models, options.dims(dim))
+    forced, forbidden = options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
     limit, overrides = options.seconds(time_limit, "--time-limit"), options.settings(what_if)
     targets = destinations(models, output)
     for target in targets:
         if target is not None:
             check_destination(target, (*models, soc, ranges, experts, measured, sensitivities, *anchors, solver.partition(":")[2]))
     results = []
-    for model, target in zip(models, targets, strict=True):
+    for model, bound, target in zip(models, dims, targets, strict=True):
         with progress(model.name, quiet) as bar:
             planned = plan_one(
-                model, soc, objective=objective, precision=precision, ranges=ranges, runtime=runtime, solver=solver, dims=dims,  # type: ignore[arg-type]
+                model, soc, objective=objective, precision=precision, ranges=ranges, runtime=runtime, solver=solver, dims=bound,  # type: ignore[arg-type]
                 time_limit_s=limit or 0.0, memory_limit_bytes=options.nbytes(memory_limit, "--memory-limit"),
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
                 overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,

@@ -15,4 +15,3 @@ Policies = Annotated[
         " battery-saver, or a plug-in's. static (default): nobody. Repeat it to compare.",
     ),
 ]
-Battery = Annotated[float, typer.Option(metavar="PERCENT", help="State of charge that policies see.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -13,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from hetsched.cli.lines import printable
+from hetsched.sizes import size
 
 if TYPE_CHECKING:
     from hetsched.app.planned import Planned
@@ -31,8 +33,14 @@ def json(value: object) -> None:
 
 
 def line(text: str) -> None:
-    """Print one line; what a terminal would obey is escaped."""
-    print(printable(text))
+    """Print one line; what a terminal would obey is escaped. A terminal gets it broken between words, what is below further in."""
+    shown = printable(text)
+    if console.is_terminal and cell_len(shown) > console.width:
+        indent = " " * (len(shown) - len(shown.lstrip()))
+        shown = fill(
+            shown, console.width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+        )
+    print(shown)
 
 
 def seconds(value: float | None) -> str:
@@ -52,11 +60,6 @@ def joules(value: float | None) -> str:
     if value < 1:
         return f"{value * 1e3:.3g} mJ"
     return f"{value:.3g} J" if value < 1000 else f"{value / 1e3:.3g} kJ"
-
-
-def megabytes(value: float) -> str:
-    """A size in MB."""
-    return f"{value / 1e6:.3g} MB"
 
 
 def table(title: str, columns: Sequence[str], rows: Rows, numeric: Sequence[int] = (), whole: int = -1, spare: Sequence[int] = ()) -> None:
@@ -159,9 +162,13 @@ def plan(planned: Planned) -> None:
     low, high = pred.latency_interval_s
     line(f"{planned.graph.name} on {planned.soc.name}: {seconds(pred.latency_s)} (80 % of cases {seconds(low)} to {seconds(high)}),")
     contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
-    line(f"  {joules(pred.energy_j)}, peak {megabytes(pred.peak_memory_bytes)}{contended}")
+    line(f"  {joules(pred.energy_j)}, peak {size(pred.peak_memory_bytes)}{contended}")
     line(f"  {arena(pred)}")
     line(f"  {p.solver}: {proof(p)}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
+    if p.objective == "period":
+        line(f"  a result every {seconds(planned.period_s)} in a steady pipeline: the busiest queue's work")
+    if p.objective == "edp":
+        line(f"  energy times delay {pred.energy_j * pred.latency_s * 1e9:.3g} nJ s")
     if pred.loss is not None:
         line(f"  accuracy lost: {pred.loss:.4g}, by the sensitivities given")
     baselines = [
@@ -198,10 +205,12 @@ def levels(found: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for e in found:
         name = str(e["level"]) if e["phase"] == "inference" else f"{e['phase']} {e['level']}"
-        packed = "" if e["switch_ms"] is None else f"{e['switch_weight_mb']:.3g} MB, {seconds(e['switch_ms'] / 1e3)}"
+        packed = "" if e["switch_ms"] is None else f"{size(e['switch_weight_mb'] * 1e6)}, {seconds(e['switch_ms'] / 1e3)}"
+        packed = packed if e["switch_ms"] != 0 else "none"
         figures = [seconds(e["latency_ms"] / 1e3), joules(e["energy_mj"] / 1e3), f"{e['power_w']:.2f} W"]
-        rows.append([name, *figures, ", ".join(e["queues"]), packed])
-    table("throttle levels", ["level", "latency", "energy", "power", "on", "weights to pack"], rows, numeric=(1, 2, 3))
+        rows.append([name, *figures, ", ".join(e["places"]), packed])
+    columns = ["level", "latency", "energy", "power", "on", "weights to pack"]
+    table("throttle levels", columns, rows, numeric=(1, 2, 3), whole=0, spare=(5, 3))
 
 
 def front(plan: Plan) -> None:
@@ -221,11 +230,11 @@ def passes(reports: Sequence[PassReport]) -> None:
 
 def arena(p: Prediction) -> str:
     """What the peak memory is made of, how small the arena could be at most, and what sharing bytes saves."""
-    pool = f", of it {megabytes(p.pool_bytes)} states" if p.pool_bytes else ""
-    least = "the least" if p.arena_bytes <= p.arena_bound_bytes else f"at least {megabytes(p.arena_bound_bytes)}"
+    pool = f", of it {size(p.pool_bytes)} states" if p.pool_bytes else ""
+    least = "the least" if p.arena_bytes <= p.arena_bound_bytes else f"at least {size(p.arena_bound_bytes)}"
     return (
-        f"weights {megabytes(p.weight_bytes)}, arena {megabytes(p.arena_bytes)}{pool} ({least} for this order,"
-        f" {p.saved:.0%} saved by sharing bytes)" + (f", workspace {megabytes(p.workspace_bytes)}" if p.workspace_bytes else "")
+        f"weights {size(p.weight_bytes)}, arena {size(p.arena_bytes)}{pool} ({least} for this order,"
+        f" {p.saved:.0%} saved by sharing bytes)" + (f", workspace {size(p.workspace_bytes)}" if p.workspace_bytes else "")
     )
 
 

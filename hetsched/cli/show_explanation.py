@@ -31,9 +31,11 @@ def op_dict(found: Explanation) -> dict[str, Any]:
         "segment": found.segment.model_dump(mode="json", exclude={"ops"}),
         "plan_latency_s": found.plan_latency_s,
         "alternatives": [a.model_dump(mode="json") for a in found.alternatives],
+        "siblings": {p.op: p.queue for p in found.siblings},
         "objective": found.objective,
         "elsewhere": [asdict(e) for e in found.elsewhere],
         "other_precisions": [asdict(e) for e in found.precisions],
+        "off": list(found.closed),
         "conditions": found.conditions(),
         "power_basis": found.power_basis,
     }
@@ -49,6 +51,10 @@ def plan(found: PlanExplanation) -> None:
     table("", ["placement", whole, "work", "launches", "syncs", "transfers", "segments"], rows, numeric=(1, 2, 3, 4, 5), whole=0)
     for text in found.lines():
         line(text)
+    if found.most:
+        line("what costs most, and what would bring it elsewhere:")
+    for text in found.spending():
+        line(f"  {text}")
 
 
 def plan_dict(found: PlanExplanation) -> dict[str, Any]:
@@ -61,4 +67,5 @@ def plan_dict(found: PlanExplanation) -> dict[str, Any]:
         "baselines": {b.solver: b.model_dump(mode="json", exclude={"solver"}) for b in found.plan.baselines},
         "losses": found.as_dict(),
         "lines": found.lines(),
+        "most": [asdict(x) for x in found.most],
     }

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.cli.show import brief, joules, levels, line, megabytes, proof, seconds, table
+from hetsched.cli.show import brief, joules, levels, line, proof, seconds, table
+from hetsched.sizes import size
 
 
 def plan(planned: PlannedLanguage) -> None:
@@ -28,13 +29,9 @@ def plan(planned: PlannedLanguage) -> None:
     table("", ["phase", "latency", "tok/s", "energy", "ops"], rows, numeric=(1, 2, 3))
     line(f"decode: an average token; the last one takes {seconds(step_s)}")
     line(
-        f"peak memory {megabytes(p.peak_memory_bytes)}, of it caches {megabytes(p.kv_cache_bytes)} at the end"
+        f"peak memory {size(p.peak_memory_bytes)}, of it caches {size(p.kv_cache_bytes)} at the end"
         f" ({p.kv_bytes_per_token} bytes a token, {planned.kv})"
     )
-    _weights(planned)
-    for s in planned.deployment.switches:
-        if (s.before, s.after) == (("prefill", 0), ("decode", 0)) and s.state_bytes:
-            line(f"from prompt to answer: {megabytes(s.state_bytes)} of caches move to another processor, about {seconds(s.handover_s)}")
     if "levels" in summary:
         levels(summary["levels"])
     for name, phase in planned.phases.items():
@@ -47,18 +44,6 @@ def plan(planned: PlannedLanguage) -> None:
         line(f"note: {note}")
     if planned.path is not None:
         line(f"plan: {planned.path}")
-
-
-def _weights(planned: PlannedLanguage) -> None:
-    """Say so where the phases hold the weights more than once between them."""
-    plans = [phase.plan for phase in planned.phases.values()]
-    together = planned.prediction.peak_memory_bytes - max(p.arena_bytes for p in plans)
-    alone = max(p.prediction.weight_bytes for p in plans)
-    if together > 1.2 * alone:
-        line(
-            f"note: the phases hold weights on different processors, {megabytes(together)} together where one alone holds"
-            f" {megabytes(alone)}: set --memory-limit to what the phone has"
-        )
 
 
 def _where(planned: PlannedLanguage, phase: str) -> str:

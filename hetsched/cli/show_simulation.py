@@ -16,13 +16,22 @@ def simulation(result: Simulated, trace: Path | None) -> None:
     """How the latency held and how warm it got."""
     s = result.summary()
     lat = s["latency_ms"]
-    where = f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C"
+    where = f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C{lying(s['case'])}"
     show.line(f"{where}: {s['inferences']} inference(s) in {show.seconds(s['duration_s'])}")
     show.line("  latency " + ", ".join(f"{k} {show.seconds(v / 1e3)}" for k, v in lat.items()))
+    if s["arrivals"]:
+        show.line(f"  {arrivals(s['arrivals'])}")
     base = s["energy_j"].get("base", 0.0)
     whole = sum(s["energy_j"].values())
     show.line(f"  energy {show.joules(whole)}, {s['average_power_w']:.2f} W on average")
-    show.line(f"  {show.joules(base)} of it is the phone's base load, which a plan's energy leaves out")
+    show.line(f"  {show.joules(base)} of it is the phone's base load, which a plan's energy leaves out{other_loads(s['energy_j'])}")
+    phone(s, trace)
+
+
+def phone(s: Mapping[str, Any], trace: Path | None) -> None:
+    """What a run did to the phone, by its summary, and what that rests on."""
+    if s["battery"]:
+        show.line(f"  battery: {battery(s['battery'])}")
     peak = s["peak_temperatures_c"]
     show.line("  at the end " + ", ".join(f"{k} {v:.1f} °C (peak {peak[k]:.1f})" for k, v in s["final_temperatures_c"].items()))
     show.line(f"  throttled: {throttling(s['throttled'])}")
@@ -32,10 +41,46 @@ def simulation(result: Simulated, trace: Path | None) -> None:
         switches, spent = s["levels"]["switches"], show.seconds(s["levels"]["switching_s"])
         show.line(f"  policy {s['policy']}: {switches} switch(es) in {spent}; at level {at_levels(s['levels'])}")
     show.line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
-    if s["power_basis"]:
-        show.line(f"  ({s['power_basis']})")
+    for basis in filter(None, (s["power_basis"], s["heat_basis"])):
+        show.line(f"  ({basis})")
     if trace is not None:
         show.line(f"trace: {trace}")
+
+
+def lying(case: Mapping[str, Any] | None) -> str:
+    """What its case makes of the temperature around a phone, in words; nothing for a table."""
+    if case is None or case["name"] == "table":
+        return ""
+    return f" ({case['name']}: as at {case['seen_c']:.1f} °C, heat leaves {case['cooling']:.2f} x as well as on a table)"
+
+
+def other_loads(energy_j: Mapping[str, float]) -> str:
+    """What other parts of the phone took, in words."""
+    return "".join(f"; {name.removeprefix('load/')} {show.joules(v)}" for name, v in energy_j.items() if name.startswith("load/"))
+
+
+def battery(found: Mapping[str, Any]) -> str:
+    """What the run did to the battery, in words."""
+    text = f"{found['start_percent']:.1f} -> {found['end_percent']:.1f} % of {found['capacity_wh']:g} Wh"
+    if found["empty_s"] is not None:
+        return f"{text}: empty after {_hours(found['empty_s'])}, and the run with it"
+    if found["input_j"] > 0:
+        lost = found["loss_j"] + found["conversion_loss_j"]
+        return f"{text}; {show.joules(found['input_j'])} over the cable, {show.joules(lost)} of it lost as heat"
+    left = "" if found["time_to_empty_s"] is None else f", empty in {_hours(found['time_to_empty_s'])} at this rate"
+    return f"{text}{left}"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else show.seconds(seconds)
+
+
+def arrivals(found: Mapping[str, Any]) -> str:
+    """What became of what arrived, in words."""
+    text = f"{found['arrived']} arrived, {found['dropped']} dropped"
+    if found["late"] is None:
+        return text
+    return f"{text}, {found['late']} after the deadline of {show.seconds(found['deadline_ms'] / 1e3)}: {found['missed']:.2%} missed"
 
 
 def throttling(found: Mapping[str, Any]) -> str:
@@ -69,11 +114,22 @@ def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> None:
             show.joules(sum(s["energy_j"].values())), "0" if levels is None else str(levels["switches"]),
         ])  # fmt: skip
     columns = ["policy", "inferences", "median", "p90", "p99", "hottest", "throttled", "energy", "switches"]
-    title = f"{some['model']} on {some['soc']} at {some['ambient_c']:g} °C, {show.seconds(some['duration_s'])}"
-    show.table(title, columns, rows, numeric=(1, 2, 3, 4, 6, 7, 8), whole=0, spare=(3,))
+    show.table(compared_where(some), columns, rows, numeric=(1, 2, 3, 4, 6, 7, 8), whole=0, spare=(3, 8, 1))
+    beneath_comparison(summaries)
+
+
+def compared_where(s: Mapping[str, Any]) -> str:
+    """What was compared on which phone, in words, by the summary of any of the runs."""
+    return f"{s['model']} on {s['soc']} at {s['ambient_c']:g} °C{lying(s['case'])}, {show.seconds(s['duration_s'])}"
+
+
+def beneath_comparison(summaries: Mapping[str, Mapping[str, Any]]) -> None:
+    """Levels, batteries and traces of runs that were compared."""
     for policy, s in summaries.items():
         if s["levels"] is not None:
             show.line(f"{policy}: at level {at_levels(s['levels'])}")
+        if s["battery"]:
+            show.line(f"{policy}: battery {battery(s['battery'])}")
     show.line("(simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
     for s in summaries.values():
         if s["trace_path"] is not None:

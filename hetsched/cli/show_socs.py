@@ -14,7 +14,18 @@ from rich.tree import Tree
 from hetsched.cli import show
 from hetsched.cli.lines import printable
 from hetsched.soc_figures import Difference, estimated_share, figures
-from hetsched.soc_words import PRECISIONS, link_line, marked, market, memory_lines, power_basis, processor_lines, quantity, trip_lines
+from hetsched.soc_words import (
+    PRECISIONS,
+    heat_basis,
+    link_line,
+    marked,
+    market,
+    memory_lines,
+    power_basis,
+    processor_lines,
+    quantity,
+    trip_lines,
+)
 from hetsched.socs import SoC
 
 #: From this width on the table of all SoCs has room for the names of processors.
@@ -67,7 +78,7 @@ def draw(soc: SoC) -> None:
     show.console.print(_box("energy, derived from watts (estimated)", _energy_lines(soc)))
     show.console.print(_box("links", [(" ── ".join(k.between), link_line(k)) for k in soc.links]))
     show.console.print(_thermal(soc))
-    for note in filter(None, (power_basis(soc), *soc.notes)):
+    for note in filter(None, (power_basis(soc), heat_basis(soc), *soc.notes)):
         show.line(f"note: {note}")
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hetsched.app.chatting import SimulatedChat
 from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.sessions import is_plan_file
+from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Scenario, Simulated, simulate, simulate_policies
 from hetsched.cli import options, traces
 from hetsched.cli.progress import progress
@@ -25,24 +27,25 @@ def simulate_one(
     trace: Path | None,
     quiet: bool,
     what_if: Sequence[str] = (),
-) -> Simulated | SimulatedLanguage:
+) -> Simulated | SimulatedLanguage | SimulatedChat:
     """Simulate a plan file, or plan a model first."""
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
         result = simulate(
-            target, soc, duration_s=scenario.duration_s, ambient_c=scenario.ambient_c, policy=policy, period_s=scenario.period_s,
-            battery=scenario.battery, progress=bar.share, level=level, **plan_options(target, precision, dim, what_if=what_if),
+            target, soc, scenario, policy=policy, progress=bar.share, level=level, **plan_options(target, precision, dim, what_if=what_if)
         )  # fmt: skip
     traces.write(result.trace, trace)
     return result
 
 
-def show_simulation(result: Simulated | SimulatedLanguage, trace: Path | None) -> None:
+def show_simulation(result: Simulated | SimulatedLanguage | SimulatedChat, trace: Path | None) -> None:
     """Print how it went."""
-    from hetsched.cli import show_language, show_simulation
+    from hetsched.cli import show_chat, show_language, show_simulation
 
     if isinstance(result, SimulatedLanguage):
         show_language.simulation(result, trace)
+    elif isinstance(result, SimulatedChat):
+        show_chat.chat(result, trace)
     else:
         show_simulation.simulation(result, trace)
 
@@ -51,7 +54,7 @@ def compare_policies(
     target: Path, policies: Sequence[str], scenario: Scenario, level: int, trace: Path | None, *, quiet: bool, only_models: Sequence[object]
 ) -> None:
     """Simulate a plan file under several policies; a trace each, with the policy in its name."""
-    from hetsched.cli import show, show_simulation
+    from hetsched.cli import show, show_chat, show_simulation
     from hetsched.errors import OptionError
 
     if not is_plan_file(target) or any(v and v != "auto" for v in only_models):
@@ -67,7 +70,32 @@ def compare_policies(
     if quiet:
         show.json({"policies": summaries})
     else:
-        show_simulation.comparison(summaries)
+        compare = show_chat.comparison if any(isinstance(r, SimulatedChat) for r in found.values()) else show_simulation.comparison
+        compare(summaries)
+
+
+def simulate_shared(
+    targets: Sequence[Path], scenario: Scenario, asked: tuple[Sequence[float], Sequence[str], Sequence[int]], policies: Sequence[str],
+    level: int, trace: Path | None, *, quiet: bool, only_models: Sequence[object],
+) -> SimulatedTogether:  # fmt: skip
+    """Simulate plan files side by side; ``asked`` are the rates, deadlines and priorities."""
+    from hetsched.app.sharing import simulate_together
+    from hetsched.errors import OptionError
+
+    if any(v and v != "auto" for v in only_models) or not all(is_plan_file(t) for t in targets):
+        raise OptionError("several models are simulated from their plan files: make these with 'hetsched plan -o FOLDER --rate'")
+    if len(policies) > 1:
+        raise OptionError("several plans are simulated under one policy at a time: give one --policy")
+    traces.check_name(trace, targets)
+    rates, deadlines, priorities = asked
+    deadlines_s = [options.seconds(d, "--deadline") or 0.0 for d in deadlines]
+    with progress("simulating", quiet) as bar:
+        found = simulate_together(
+            targets, scenario, rates=rates, deadlines_s=deadlines_s, priorities=priorities, level=level,
+            policy=policies[0] if policies else "static", progress=bar.share,
+        )  # fmt: skip
+    traces.write(found.trace, trace)
+    return found
 
 
 def plan_options(

@@ -39,7 +39,7 @@ def plan_shared(
         planned.save(target)
         saved.append(replace(planned, path=target))
     traces.write(found.shared.trace, output / TRACE)
-    return replace(found, planned=tuple(saved))
+    return replace(found, planned=tuple(saved), trace_path=output / TRACE)
 
 
 def show_shared(found: PlannedTogether) -> None:
@@ -58,6 +58,8 @@ def show_shared(found: PlannedTogether) -> None:
     for p in found.planned:
         if p.path is not None:
             show.line(f"plan: {p.path}")
+    if found.trace_path is not None:
+        show.line(f"trace: {found.trace_path}")
 
 
 def _outcome(found: Mapping[str, Any]) -> list[str]:

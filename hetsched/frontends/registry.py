@@ -15,7 +15,7 @@ from hetsched.graph import Graph
 GROUP = "hetsched.frontends"
 _HEAD_BYTES = 4096
 #: What a model that is a folder is recognised by: Hugging Face, Core ML.
-_FOLDER_FILES = ("config.json", "Manifest.json")
+FOLDER_FILES = ("config.json", "Manifest.json")
 _KNOWN = "ONNX, TFLite, GGUF, Core ML, torch.export, Hugging Face folder"
 #: Readers that come with this package, in the order in which they are asked: entry-point name -> module and class.
 _BUILT_IN = {
@@ -106,9 +106,9 @@ def format_of(path: Path | str) -> str:
 def _reader(path: Path) -> tuple[Path, Frontend]:
     """The file to read (of a folder its ``config.json`` or ``Manifest.json``) and its reader."""
     if path.is_dir():
-        found = next((n for n in _FOLDER_FILES if (path / n).is_file()), None)
+        found = next((n for n in FOLDER_FILES if (path / n).is_file()), None)
         if found is None:
-            raise ModelError(f"{str(path)!r} is a folder without {' or '.join(_FOLDER_FILES)}: name a model file in it")
+            raise ModelError(f"{str(path)!r} is a folder without {' or '.join(FOLDER_FILES)}: name a model file in it")
         path = path / found
     if not path.is_file():
         raise ModelError(f"there is no model file {str(path)!r}")

@@ -6,6 +6,7 @@ blocks (each tensor is charged in one block); otherwise a lower bound. Identical
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -28,6 +29,18 @@ SHARES = (0.003, 0.01, 0.03, 0.1)
 """Shares of the cost left out; the best of the bounds counts."""
 
 
+def with_inputs(c: Costs, add: Additive) -> tuple[Additive, set[int]]:
+    """Graph inputs that one op reads, and costs of ops that hold their transfers: nobody else could pay for them."""
+    readers = Counter(t for row in c.inputs for t in dict.fromkeys(row))
+    folded = {t for t, n in readers.items() if n == 1 and c.producer[t] < 0}
+    op = list(add.op)
+    for v, row in enumerate(c.inputs):
+        for t in sorted(folded.intersection(row)):
+            for a in (a for a in c.alts[v] if c.domain[a] != c.input_domain):
+                op[a] += add.transfer[t][c.input_domain][c.domain[a]]
+    return add.with_ops(op), folded
+
+
 @dataclass(frozen=True)
 class AdditiveBound:
     """A proven least cost and, where the chain of blocks has been solved throughout, the plan: order and alternatives."""
@@ -40,6 +53,7 @@ class AdditiveChain:
     """Blocks and a least cost per block and pair of alternatives of its entry and exit."""
 
     def __init__(self, c: Costs, add: Additive, left_out: Collection[int] = ()) -> None:
+        add, folded = with_inputs(c, add)
         self.c, self.add = c, add
         preds = bridged(c.preds, left_out)
         self.constant = sum(min(add.op[a] for a in c.alts[v]) for v in left_out)
@@ -47,7 +61,7 @@ class AdditiveChain:
         q = range(c.queues)
         switch = shortest([[add.switch[p][r] - add.first[r] if p != r else 0.0 for r in q] for p in q], add.first)
         self.charged = self._charged(set(left_out))
-        self.searches = [PhaseSearch(c, add, switch, b, preds, t) for b, t in zip(self.blocks, self.charged, strict=True)]
+        self.searches = [PhaseSearch(c, add, switch, b, preds, t - folded) for b, t in zip(self.blocks, self.charged, strict=True)]
         self.memo: dict[Any, Found] = {}
         self.found: dict[Arc, Found] = {}
         for k, block in enumerate(self.blocks):
@@ -165,7 +179,8 @@ def least_cost(c: Costs, add: Additive, target: float, good: float, budget: Budg
     best = AdditiveChain(c, add).raise_to(target, good, budget, units / 2)
     if best.cost >= good or best.placed is not None:
         return best
-    light = light_ops(c.preds, [min(add.op[a] for a in row) for row in c.alts], SHARES[-1])
+    own = with_inputs(c, add)[0].op
+    light = light_ops(c.preds, [min(own[a] for a in row) for row in c.alts], SHARES[-1])
     for left, share in zip(range(len(SHARES), 0, -1), SHARES, strict=True):
         spare = (units - (budget.spent - before)) / left
         if best.cost >= good or spare <= 0:

@@ -8,6 +8,8 @@ op is off it, and the path through that op pays its crossings.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hetsched.partition.blocks import Block, light_ops
 from hetsched.partition.relaxed import Relaxed, simplified
 from hetsched.partition.timing import Costs
@@ -65,6 +67,11 @@ class Chain:
         if arc not in self.signatures:
             self.signatures[arc] = self._signature(*arc)
         return self.signatures[arc]
+
+    def alike(self, arc: tuple[int, int, int], paid: Collection[int]) -> str:
+        """Equal for arcs whose blocks cost the same and pay for the same transfers: a graph input is ``paid`` where it is read first."""
+        block = self.blocks[arc[0]]
+        return f"{self.signature(arc)} {[t in paid for v in (*block.inner, block.exit) if v >= 0 for t in self.c.inputs[v]]}"
 
     def _signature(self, k: int, a: int, b: int) -> str:
         c, relaxed, block = self.c, self.relaxed, self.blocks[k]

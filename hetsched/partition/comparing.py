@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetsched.partition.causes import duration, joules
 from hetsched.plans import Plan
+from hetsched.sizes import size
+
+#: Ops that are named where several have the same to say.
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,30 @@ class PlanDiff:
         e, f = self.energy_j
         out = [
             f"latency {duration(a)} -> {duration(b)} ({_percent(a, b)}), energy {joules(e)} -> {joules(f)} ({_percent(e, f)}),"
-            f" peak memory {self.peak_memory_bytes[0] / 1e6:.1f} MB -> {self.peak_memory_bytes[1] / 1e6:.1f} MB,"
+            f" peak memory {size(self.peak_memory_bytes[0])} -> {size(self.peak_memory_bytes[1])},"
             f" segments {self.segments[0]} -> {self.segments[1]}"
         ]
         out += [f"note: {note}" for note in self.notes]
         if self.same:
             return [*out, "every op is in the same place, in the same order"]
-        out += [f"{m.op}: {m.before} -> {m.after} ({m.cause})" for m in self.moves]
-        out += [f"{name}: only in the first plan" for name in self.only_first]
-        out += [f"{name}: only in the second plan" for name in self.only_second]
+        alike: dict[tuple[str, str], list[Move]] = {}
+        for m in self.moves:
+            alike.setdefault((m.before, m.after), []).append(m)
+        for (before, after), moves in sorted(alike.items(), key=lambda found: -len(found[1])):
+            why = moves[0].cause if len(moves) == 1 else f"{moves[0].op}: {moves[0].cause}"
+            out.append(f"{_named([m.op for m in moves])}: {before} -> {after} ({why})")
+        for names, which in ((self.only_first, "first"), (self.only_second, "second")):
+            if names:
+                out.append(f"{_named(names)}: only in the {which} plan")
         if not self.moves and self.order_changed:
             out.append("no op has moved, but the order is another")
         return out
+
+
+def _named(names: Sequence[str]) -> str:
+    """A few names, and how many there are."""
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{len(names)} ops ({shown} ...)"
 
 
 def _percent(a: float, b: float) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Ops timed in all for the smallest changes of a report; ``explain`` has those of the ops beyond.
 QUICK_OPS = 1_500_000
+_SIBLINGS = 4
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Explanation:
     """Queues that the plan does without."""
     power_basis: str = ""
     """What its energies rest on."""
+    siblings: tuple[Placement, ...] = ()
+    """Other ops that the same nodes of the user became."""
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -49,8 +52,11 @@ class Explanation:
         """Sentences for a human."""
         p, s = self.placement, self.segment
         origin = "" if set(p.origin) <= {p.op} else f", made from {', '.join(p.origin)}"
+        others = ", ".join(f"{o.op} on {o.queue}" for o in self.siblings[:_SIBLINGS])
+        more = f" and {len(self.siblings) - _SIBLINGS} more" if len(self.siblings) > _SIBLINGS else ""
         return [
             f"{p.op} ({p.type}{origin}) runs on {p.queue} in {p.precision}: {p.cause}",
+            *([f"the same nodes also became {others}{more}"] if others else []),
             f"segment {s.index} on {s.queue} from {duration(s.start_s)} to {duration(s.end_s)}, op {s.ops.index(p.op) + 1} of {len(s.ops)}",
         ]
 
@@ -61,8 +67,15 @@ class Explanation:
         return [
             *(sentence(e, self.objective) for e in self.elsewhere),
             *(in_precision(e, self.objective) for e in self.precisions),
-            *(f"{queue} is off at this level" for queue in self.closed),
+            *(f"{queue} is off in this plan" for queue in self.closed),
         ]
+
+    def openings(self) -> list[str]:
+        """In short what would bring the op elsewhere: per queue the smallest change, and other precisions that save something there."""
+        from hetsched.partition.conditions import in_precision, shortest
+
+        saving = (in_precision(e, self.objective) for e in self.precisions if e.extra < 0)
+        return [*filter(None, (shortest(e, self.objective) for e in self.elsewhere)), *saving]
 
     def rows(self) -> list[list[str]]:
         """Per alternative: place, precision, op alone, energy, whole plan (with the difference), the chosen one marked."""
@@ -98,7 +111,9 @@ def explain(
 
     placement = find_placement(plan, op)
     segment = next(s for s in plan.segments if placement.op in s.ops)
-    found = Explanation(placement, segment, plan.prediction.latency_s, placement.alternatives, plan.objective)
+    siblings = tuple(p for p in plan.placements if p is not placement and {*p.origin} & {*placement.origin})
+    there = tuple(a for a in placement.alternatives if a.queue not in closed)
+    found = Explanation(placement, segment, plan.prediction.latency_s, there, plan.objective, siblings=siblings)
     if table is None:
         return found
     placed = Placed(table, plan.objective, *placement_of(plan, table), closed)
@@ -141,7 +156,8 @@ def find_placement(plan: Plan, name: str) -> Placement:
             return p
     known = list(dict.fromkeys(n for p in plan.placements for n in (p.op, *p.origin)))
     near = get_close_matches(name, known, 3, 0.5)
-    raise OptionError(f"the plan has no op or node {name!r}" + (f": did you mean {', '.join(near)}?" if near else ""))
+    hint = f"did you mean {', '.join(near)}?" if near else f"its ops are called like {known[0]!r}, and the plan file lists them all"
+    raise OptionError(f"the plan has no op or node {name!r}: {hint}")
 
 
 def _timed(placed: Placed, op: int) -> tuple[Choice, ...]:
@@ -154,4 +170,5 @@ def _timed(placed: Placed, op: int) -> tuple[Choice, ...]:
             plan_latency_s=whole[a],
         )
         for a in c.alts[op]
+        if c.queue[a] not in placed.closed
     )  # fmt: skip

@@ -9,6 +9,7 @@ the optimum; only the width cap may lose it, and then the result says so.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -21,11 +22,13 @@ import numpy as np
 from hetsched.partition.timing import Costs
 
 if TYPE_CHECKING:
-    from hetsched.partition.frontier_core import Packed
+    from hetsched.partition.frontier_arrays import Packed
 
 #: A state of the frontier: (cost, queue of the open segment, codes of the live tensors, parent state, alternative).
 State = tuple[float, int, tuple[int, ...], int, int]
 COMPARED = 32
+TIES = 1e-13
+"""A state as dear as this share more is as cheap: so much may depend on the order in which costs are added up."""
 NARROW = 8
 COLUMNS = 16
 """So many live tensors are as much work as the rest of a state."""
@@ -49,7 +52,7 @@ class Additive:
         self.c = c
         w, e, q = seconds_weight, energy_weight, range(c.queues)
         self.op = [w * t + e * j for t, j in zip(c.time, c.energy, strict=True)]
-        self.transfer = c.transfer if (w, e) == (1.0, 0.0) else _mix(c, w, e)
+        self.transfer = _mix(c, w, e)
         self.first = [w * c.launch[r] + e * c.launch_j[r] + per_segment for r in q]
         self.switch = [[w * c.sync[p][r] + e * c.sync_j[p][r] + self.first[r] if p != r else 0.0 for r in q] for p in q]
         self.last = [w * c.sync[p][c.host] + e * c.sync_j[p][c.host] for p in q]
@@ -66,7 +69,7 @@ class Additive:
     @cached_property
     def packed(self) -> Packed:
         """The costs as arrays, for the compiled DP."""
-        from hetsched.partition.frontier_core import packed
+        from hetsched.partition.frontier_arrays import packed
 
         return packed(self.c, self)
 
@@ -78,10 +81,12 @@ def imitation(switch: Sequence[Sequence[float]], last: Sequence[float]) -> list[
 
 
 def _mix(c: Costs, w: float, e: float) -> list[list[list[float]]]:
-    return [
-        [[w * s + e * j for s, j in zip(rs, rj, strict=True)] for rs, rj in zip(ts, tj, strict=True)]
-        for ts, tj in zip(c.transfer, c.transfer_j, strict=True)
-    ]
+    if (w, e) == (1.0, 0.0):
+        return c.transfer
+    if (w, e) == (0.0, 1.0):
+        return c.transfer_j
+    mixed: list[list[list[float]]] = (w * np.array(c.transfer) + e * np.array(c.transfer_j)).tolist()
+    return mixed
 
 
 @dataclass(frozen=True)
@@ -106,23 +111,23 @@ def frontier_optimum(
         add: what is added up.
         cap: most states kept after an op; where it bites the result is a beam search and not exact.
         units: of work; when they are spent the cap falls to ``NARROW``.
-        few: whether only few orders are solved. The answer does not depend on it.
+        few: whether only few orders are solved. The answer does not depend on it, nor on whether the compiler is loaded already.
     """
     if not order:
         return FrontierResult(0.0, (), True, 0)
     large = len(order) > COMPILED_OPS
-    if large and not (few and len(order) <= FEW_OPS):
+    if large and (compiler_loaded() or not (few and len(order) <= FEW_OPS)):
         return compiled_optimum(order, add, cap, units)
     per_state = PER_STATE_COMPILED if large else PER_STATE
     frontier = _Frontier(c, add)
     layer: list[State] = [(0.0, -1, (), -1, -1)]
     history: list[list[State]] = []
-    exact, width, spent, limit = True, 1, 0.0, cap
+    exact, width, work, limit = True, 1, 0.0, cap
     for op in order:
         tried = len(layer) * len(c.alts[op])
         layer = frontier.prune(frontier.advance(layer, op))
-        spent += per_state * tried * (1 + len(frontier.live) / COLUMNS)
-        width, limit = max(width, len(layer)), min(limit, NARROW) if spent > units else limit
+        work += tried * (1 + len(frontier.live) / COLUMNS)
+        width, limit = max(width, len(layer)), min(limit, NARROW) if work > units / per_state else limit
         if large and len(layer) > WIDE:
             return compiled_optimum(order, add, cap, units)
         if len(layer) > limit:
@@ -134,7 +139,12 @@ def frontier_optimum(
     for op, states in zip(reversed(order), reversed(history), strict=True):
         _, _, _, parent, alt = states[best]
         alternative[op], best = alt, parent
-    return FrontierResult(cost, tuple(alternative), exact, width, spent)
+    return FrontierResult(cost, tuple(alternative), exact, width, per_state * work)
+
+
+def compiler_loaded() -> bool:
+    """Whether somebody has paid for the compiler already."""
+    return "hetsched.partition.frontier_core" in sys.modules
 
 
 def compiled_optimum(order: Sequence[int], add: Additive, cap: int, units: float) -> FrontierResult:
@@ -159,7 +169,7 @@ class _Frontier:
             for t in row:
                 self.uses[t] += 1
                 self.wanted[t].update(c.domain[a] for a in c.alts[op])
-        self.penalties: dict[tuple[int, int, int], float] = {}
+        self.penalties: list[dict[tuple[int, int], float]] = [{} for _ in c.producer]
 
     def advance(self, layer: list[State], op: int) -> list[State]:
         """Every state after placing ``op`` in every way; equal states merged."""
@@ -195,20 +205,21 @@ class _Frontier:
     def prune(self, states: list[State]) -> list[State]:
         """Cheapest first, without those that a cheaper state can imitate at no more cost."""
         states.sort(key=itemgetter(0))
-        imitate, live = self.add.imitate, self.live
+        imitate, live = self.add.imitate, [(self.penalties[t], t) for t in self.live]
         kept: list[State] = []
         for s in states:
-            cost, queue, held = s[0], s[1], s[2]
+            most, queue, held = s[0] * (1 + TIES), s[1], s[2]
             for j in kept[:COMPARED]:
                 total = j[0] + imitate[j[1]][queue]
-                if total > cost:
+                if total > most:
                     continue
-                for t, mine, theirs in zip(live, j[2], held, strict=True):
+                for (known, t), mine, theirs in zip(live, j[2], held, strict=True):
                     if mine != theirs:
-                        total += self._penalty(t, mine, theirs)
-                        if total > cost:
+                        penalty = known.get((mine, theirs))
+                        total += self._penalty(t, mine, theirs) if penalty is None else penalty
+                        if total > most:
                             break
-                if total <= cost:
+                if total <= most:
                     break
             else:
                 kept.append(s)
@@ -216,13 +227,11 @@ class _Frontier:
 
     def _penalty(self, tensor: int, mine: int, theirs: int) -> float:
         """Most that holding a tensor as ``mine`` can cost more than holding it as ``theirs``."""
-        key = (tensor, mine, theirs)
-        if key not in self.penalties:
-            shift, transfer = self.c.domains, self.add.transfer[tensor]
-            total = 0.0
-            for d in sorted(self.wanted[tensor]):
-                own = 0.0 if mine >> d & 1 else transfer[mine >> shift][d]
-                other = 0.0 if theirs >> d & 1 else transfer[theirs >> shift][d]
-                total += max(0.0, own - other)
-            self.penalties[key] = total
-        return self.penalties[key]
+        shift, transfer = self.c.domains, self.add.transfer[tensor]
+        total = 0.0
+        for d in sorted(self.wanted[tensor]):
+            own = 0.0 if mine >> d & 1 else transfer[mine >> shift][d]
+            other = 0.0 if theirs >> d & 1 else transfer[theirs >> shift][d]
+            total += max(0.0, own - other)
+        self.penalties[tensor][mine, theirs] = total
+        return total

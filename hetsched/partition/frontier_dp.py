@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from hetsched.partition.frontier import Additive, FrontierResult, frontier_optimum
 from hetsched.partition.orders import affinity, depth_first, file_order, is_chain
 from hetsched.partition.problem import Budget, Problem, Solution, value_of
 from hetsched.partition.timing import Costs, figures, measure, value
 from hetsched.segments import schedule
+
+if TYPE_CHECKING:
+    from hetsched.partition.lagrangian import Prices
+
+
+class Candidates(NamedTuple):
+    """``(order, alternative)`` pairs, whether the first is exact, and the last prices that kept the limits (None: no limits)."""
+
+    placed: list[tuple[list[int], tuple[int, ...]]]
+    exact: bool
+    prices: Prices | None
 
 
 @dataclass(frozen=True)
@@ -30,22 +42,30 @@ class FrontierDP:
     def solve(self, problem: Problem, budget: Budget) -> Solution:
         """Place every op."""
         c = Costs(problem.table)
-        found, exact = self.candidates(problem, c, budget)
+        found, exact, prices = self.candidates(problem, c, budget)
         timed = [figures(c, *k) for k in found]
         (order, alternative), best = min(zip(found, timed, strict=True), key=lambda k: value(problem, k[1]))
         solution = Solution("frontier-dp", tuple(order), alternative, measure(problem.objective, best))
         bound = chain_optimum(problem, c, found[0], exact)
+        if prices is not None and best in problem.limits:
+            from hetsched.partition.lagrangian import bound_within_limits
+
+            bound = max(bound, bound_within_limits(problem, c, prices, budget))
         notes = () if exact else (f"the frontier was wider than {self.cap} states or the budget: a beam search, not exact",)
         return replace(solution, bound=bound, status="optimal" if bound >= solution.objective * (1 - 1e-9) else "heuristic", notes=notes)
 
-    def candidates(self, problem: Problem, c: Costs, budget: Budget) -> tuple[list[tuple[list[int], tuple[int, ...]]], bool]:
-        """``(order, alternative)`` per order and weighting; whether the first is exact."""
+    def candidates(self, problem: Problem, c: Costs, budget: Budget) -> Candidates:
+        """A placement per order and weighting, and those for rising prices of the limits."""
         left = min(self.share * budget.units, self.most)
         found: list[tuple[list[int], tuple[int, ...]]] = []
         exact = True
         for add in self.weightings(problem, c):
             best: FrontierResult | None = None
+            solved: list[list[int]] = []
             for order in self.orders(c, found):
+                if order in solved:
+                    continue
+                solved.append(order)
                 got = frontier_optimum(c, order, add, self.cap, left, few=True)
                 left -= got.units
                 budget.charge(got.units)
@@ -53,18 +73,21 @@ class FrontierDP:
                 found.append((order, got.alternative))
                 if is_chain(c) or left <= 0 or budget.out_of_time():
                     break
-                if best is not None and len(found) > 3 and got.cost >= best.cost:
+                if best is not None and len(solved) > 3 and got.cost >= best.cost:
                     break
                 best = got if best is None or got.cost < best.cost else best
         if problem.objective == "period":
             from hetsched.partition.balancing import levelled
 
             found.extend(levelled(c, budget))
+        prices: Prices | None = None
         if problem.limits:
             from hetsched.partition.lagrangian import search
 
-            found.extend(search(problem, c, budget).candidates)
-        return found, exact
+            priced = search(problem, c, budget)
+            prices = priced.prices
+            found.extend(priced.candidates)
+        return Candidates(found, exact, prices)
 
     def weightings(self, problem: Problem, c: Costs) -> Iterator[Additive]:
         """What to add up: seconds, joules, or for the energy-delay product a few mixtures."""

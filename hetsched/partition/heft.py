@@ -7,9 +7,10 @@ without those are :mod:`hetsched.partition.list_scheduling`.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from hetsched.partition import list_ranks
 from hetsched.partition.orders import affinity, by_priority
@@ -72,9 +73,13 @@ class Ranks:
 
 
 def first_gap(busy: list[tuple[float, float]], ready: float, seconds: float) -> float:
-    """Earliest start at or after ``ready`` of an idle gap of ``seconds`` between sorted busy intervals."""
+    """Earliest start at or after ``ready`` of an idle gap of ``seconds`` between sorted busy intervals.
+
+    What ends by ``ready`` is skipped by bisection: it leaves no gap that counts.
+    """
     start = ready
-    for begin, end in busy:
+    for k in range(bisect_right(busy, ready, key=itemgetter(1)), len(busy)):
+        begin, end = busy[k]
         if begin - start >= seconds:
             break
         start = max(start, end)

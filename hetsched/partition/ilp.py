@@ -35,6 +35,12 @@ DESCENT = 0.08
 LEAST_EVALUATIONS = 200
 PHASES = 0.6
 """Share of the budget for the search over phases."""
+BLOCKS = 0.8
+"""Share of the budget for blocks between cuts."""
+REPLANNED = 0.25
+"""Share of what is left of that, for new plans of the incumbent's blocks, after each stage."""
+STAGED = 0.8
+"""Share of the budget for the segments of the main queue one by one."""
 CHEAP_PER_OP = 1e-3
 """Units per op of the fast solvers (without ``frontier-dp``) and of the bound together."""
 
@@ -143,10 +149,41 @@ def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solutio
 def _improve(problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
     """Tighten the bound, then search neighbourhoods of the incumbent; either gives up when it stops paying."""
     from hetsched.partition.neighbourhoods import improve_by_neighbourhoods
-    from hetsched.partition.tightening import tighten
 
     if problem.objective == "latency":
-        bound = max(bound, tighten(c, found, best.objective, best.objective / (1 + TOLERANCE), budget, budget.left * 0.7))
+        best, bound = _by_blocks(problem, c, found, best, bound, budget)
     if best.objective > bound * (1 + TOLERANCE) and problem.objective != "edp":
         best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.left)
+    return best, bound
+
+
+def _by_blocks(problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+    """Bound the blocks between cuts better and better, and put plans of whole blocks together."""
+    from hetsched.partition.stage_search import improve_by_stages
+    from hetsched.partition.tightening import LAYERS, OTHERS, Stage, Tightened, tighten
+
+    chains_ = [Tightened(c, chain, budget) for chain in found]
+
+    def by(stages: Sequence[Stage], best: Solution, bound: float) -> tuple[Solution, float]:
+        left = budget.left * BLOCKS
+        for stage in stages:
+            before = budget.spent
+            bound = max(bound, tighten(chains_, stage, best.objective, best.objective / (1 + TOLERANCE), budget, left * stage.share))
+            for one in (one for one in chains_ if one.left_out() == 0 and best.objective > bound * (1 + TOLERANCE)):
+                placed = one.replanned(best.order, best.alternative, REPLANNED * left)
+                if value(problem, figures(c, *placed)) < value(problem, figures(c, best.order, best.alternative)):
+                    best = as_solution(problem, "ilp", *placed)
+            left -= budget.spent - before
+            budget.report("blocks", best.objective, bound)
+            if best.objective <= bound * (1 + TOLERANCE):
+                break
+        return best, bound
+
+    best, bound = by(LAYERS, best, bound)
+    if best.objective > bound * (1 + TOLERANCE):
+        best, raised = improve_by_stages(problem, c, found, best, TOLERANCE, budget, budget.left * STAGED)
+        bound = max(bound, raised)
+        budget.report("stages", best.objective, bound)
+    if best.objective > bound * (1 + TOLERANCE):
+        best, bound = by(OTHERS, best, bound)
     return best, bound

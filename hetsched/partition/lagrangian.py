@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hetsched.partition.bounds import energy_bound
 from hetsched.partition.frontier import Additive, frontier_optimum
 from hetsched.partition.orders import affinity, file_order
+from hetsched.partition.pricing import Price
 from hetsched.partition.problem import Budget, Problem
 from hetsched.partition.timing import Costs, Figures, figures
 
@@ -21,11 +22,12 @@ ROUNDS = 18
 """Prices tried; each costs two passes of the DP."""
 SHARE = 0.2
 """Of the budget's units that the search may spend."""
-RAISE = 4.0
 FIRST = 0.05
 """The first price of a limit: this share of the objective for the whole of the limited figure."""
-NEAR = (0.5, 0.8, 1.0, 1.25, 2.0)
+NEAR = (1.0, 0.8, 1.25, 0.5, 2.0)
 """The bound is tried at the last prices times these."""
+PER_OP = 1e-4
+"""Units per op of a bound at one price."""
 CAP = 200
 """States of the DP."""
 
@@ -56,14 +58,12 @@ class Priced:
 
 def search(problem: Problem, c: Costs, budget: Budget) -> Priced:
     """Placements for rising prices of the limits; the caller times them and keeps the best that breaks none."""
-    scale: dict[str, float] = {}
-    given = problem.limits.given
-    low, high, price = dict.fromkeys(given, 0.0), dict[str, float](), dict.fromkeys(given, 0.0)
+    price = {k: Price(0.0) for k in problem.limits.given}
     found: list[tuple[list[int], tuple[int, ...]]] = []
     left = SHARE * budget.units
     for _ in range(ROUNDS):
         best: tuple[float, Figures] | None = None
-        add = _additive(problem, c, Prices(**price))
+        add = _additive(problem, c, Prices(**{k: p.value for k, p in price.items()}))
         for order in _orders(c, found):
             got = frontier_optimum(c, order, add, CAP, left)
             left -= got.units
@@ -72,10 +72,13 @@ def search(problem: Problem, c: Costs, budget: Budget) -> Priced:
             if best is None or got.cost < best[0]:
                 best = got.cost, figures(c, order, got.alternative)
         assert best is not None
-        scale = scale or _scales(problem, best[1])
-        if left <= 0 or budget.out_of_time() or not _adjust(problem, best[1], scale, low, high, price):
+        if not any(p.first for p in price.values()):
+            _set_first(problem, best[1], price)
+        broken = {name for name, _ in problem.limits.broken(best[1])}
+        changed = [p.broken() if k in broken else p.kept() for k, p in price.items()]
+        if left <= 0 or budget.out_of_time() or not any(changed):
             break
-    return Priced(tuple(found), Prices(**{k: high.get(k, price[k]) for k in price}))
+    return Priced(tuple(found), Prices(**{k: p.high if p.enough else p.value for k, p in price.items()}))
 
 
 def _orders(c: Costs, found: Sequence[tuple[list[int], tuple[int, ...]]]) -> Iterator[list[int]]:
@@ -91,40 +94,22 @@ def _additive(problem: Problem, c: Costs, prices: Prices) -> Additive:
     return add
 
 
-def _scales(problem: Problem, f: Figures) -> dict[str, float]:
+def _set_first(problem: Problem, f: Figures, price: Mapping[str, Price]) -> None:
     """The first price of each limit."""
     objective = f.energy_j if problem.objective == "energy" else f.serial_s
     figure = {"latency_s": f.serial_s, "energy_j": f.energy_j, "power_w": f.energy_j, "loss": f.loss, "segments": float(f.segments)}
-    return {k: FIRST * objective / max(figure[k], 1e-30) for k in problem.limits.given}
+    for k, p in price.items():
+        p.first = FIRST * objective / max(figure[k], 1e-30)
 
 
-def _adjust(
-    problem: Problem, f: Figures, scale: Mapping[str, float], low: dict[str, float], high: dict[str, float], price: dict[str, float]
-) -> bool:
-    """Raise the prices of broken limits, lower the others towards what was too low; whether any has changed."""
-    changed = False
-    broken = {name for name, _ in problem.limits.broken(f)}
-    for k in price:
-        if k in broken:
-            low[k] = price[k]
-            after = (low[k] * high[k]) ** 0.5 if k in high and low[k] > 0 else price[k] * RAISE or scale[k]
-        elif price[k] > 0:
-            high[k] = price[k]
-            after = (max(low[k], high[k] / RAISE**2) * high[k]) ** 0.5
-        else:
-            continue
-        changed = changed or abs(after - price[k]) > 0.01 * after
-        price[k] = after
-    return changed
-
-
-def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:
+def bound_within_limits(problem: Problem, c: Costs, prices: Prices, budget: Budget) -> float:
     """A value of the objective that no plan within the limits can beat; 0 for the energy-delay product, which is no sum.
 
     Args:
         problem: with its limits.
         c: the costs.
         prices: of those limits, where to look for the best bound; any give a valid one.
+        budget: is charged; when it is spent, the best bound so far is the answer.
     """
     if problem.objective == "edp":
         return 0.0
@@ -132,6 +117,9 @@ def bound_within_limits(problem: Problem, c: Costs, prices: Prices) -> float:
     for factor in NEAR:
         at = Prices(**{k: factor * getattr(prices, k) for k in problem.limits.given})
         for weights in _weightings(c):
+            if best > 0 and budget.left <= 0:
+                break
+            budget.charge(PER_OP * c.n)
             best = max(best, _bound_at(problem, c, at, weights))
     return best * (1 - 1e-9)
 

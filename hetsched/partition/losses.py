@@ -31,6 +31,20 @@ class TypeLoss:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What ops of one type cost in one place."""
+
+    ops: tuple[str, ...]
+    """The one that costs most first."""
+    type: str
+    where: str
+    amount: float
+    """Of all of them, in seconds; joules where energy is minimised."""
+    changes: tuple[str, ...] = ()
+    """What would bring the first of them elsewhere."""
+
+
+@dataclass(frozen=True)
 class Loss:
     """A baseline against the plan. Seconds; joules where energy is minimised."""
 
@@ -52,6 +66,8 @@ class PlanExplanation:
     plan: Plan
     unit: str
     losses: tuple[Loss, ...]
+    most: tuple[Spent, ...] = ()
+    """What the plan spends most on."""
 
     def rows(self) -> list[list[str]]:
         """Per placement: name, latency or energy, its four parts, and its segments by queue."""
@@ -93,6 +109,18 @@ class PlanExplanation:
             out += self._said(loss) if twin is None else [f"{loss.solver}: as {twin.solver}"]
         return out
 
+    def spending(self) -> list[str]:
+        """Sentences: what the plan spends most on, and what would bring that elsewhere."""
+        whole = sum(_parts(self.plan.accounts, self.unit).values()) if self.plan.accounts else 0.0
+        out, said = list[str](), dict[str, str]()
+        for x in self.most:
+            share = f", {x.amount / whole:.0%} of the plan" if whole > 0 else ""
+            out.append(f"{len(x.ops)} {x.type}: {self._text(x.amount)} on {x.where}{share}")
+            changes = "; ".join(x.changes) or "no other figure alone would bring it elsewhere"
+            out.append(f"  {x.ops[0]}: {f'as {said[changes]}' if changes in said else changes}")
+            said.setdefault(changes, x.ops[0])
+        return out
+
     def _said(self, loss: Loss) -> Iterator[str]:
         small = self._small
         if abs(loss.lost) <= small and loss.accounts.count == len(self.plan.segments):
@@ -122,6 +150,19 @@ def segments(a: Accounts) -> str:
 
 def _by_queue(a: Accounts) -> str:
     return ", ".join(f"{n} {q}" for q, n in a.segments.items())
+
+
+def spent(plan: Plan) -> list[Spent]:
+    """What the ops of each type cost in each place, the most first."""
+    joules = plan.objective == "energy"
+    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for p in plan.placements:
+        found.setdefault((p.type, f"{p.queue} {p.precision}"), []).append((p.energy_j if joules else p.seconds, p.op))
+    made = [
+        Spent(tuple(op for _, op in sorted(ops, key=lambda x: (-x[0], x[1]))), kind, where, sum(x for x, _ in ops))
+        for (kind, where), ops in found.items()
+    ]
+    return sorted(made, key=lambda s: (-s.amount, s.type, s.where))
 
 
 def explain_plan(plan: Plan) -> PlanExplanation:

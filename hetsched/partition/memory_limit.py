@@ -21,17 +21,19 @@ from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.ilp import cheap_solutions
 from hetsched.partition.memory import Layout, alternative_bytes, held_bytes, place_buffers
 from hetsched.partition.orders import affinity, depth_first, file_order, smallest_arena
+from hetsched.partition.pricing import Price
 from hetsched.partition.problem import Budget, Evaluate, Problem, Solution, objective_of
 from hetsched.partition.solving import Part, parts_of
 from hetsched.partition.timing import Costs, figures, value
 from hetsched.partition.workspace import alternative_workspace, workspace_bytes
 from hetsched.plans import Status
 from hetsched.segments import Schedule, schedule
+from hetsched.sizes import size
 
 UNITS = 2.0
 """Work for the fast solvers, which are asked again for their placements."""
-FIRST, RAISE, RAISES, HALVINGS = 0.01, 4.0, 12, 5
-"""The first price of all bytes together, as a share of the objective; how it grows, how often, and how often it is bisected."""
+FIRST, RAISES, HALVINGS = 0.01, 12, 5
+"""The first price of all bytes together, as a share of the objective; how often it is raised at most, and how often it is bisected."""
 CAP = 100
 """States of the DP."""
 RETURNS = 60
@@ -138,17 +140,17 @@ def within_limit(graph: Graph, problem: Problem, first: Stored) -> Stored:
 def _need(room: Room, made: Stored) -> str:
     """What a plan needs beyond the limit that it breaks."""
     if room.total is not None and made.nbytes > room.total:
-        return f"{made.nbytes} bytes, more than the limit of {room.total}"
+        return f"{size(made.nbytes, 6)}, more than the limit of {size(room.total, 6)}"
     over = [(p, n + made.layout.nbytes) for p, n in sorted(made.held.items()) if n + made.layout.nbytes > room.addressed.get(p, 1 << 62)]
-    return " and ".join(f"{n} bytes on {p}, which addresses {room.addressed[p]}" for p, n in over)
+    return " and ".join(f"{size(n, 6)} on {p}, which addresses {size(room.addressed[p], 6)}" for p, n in over)
 
 
 def _too_much(graph: Graph, room: Room, first: Stored, search: _Search) -> str:
     if room.total is None:
         return f"no plan of {graph.name!r} was found that fits: the fastest needs {_need(room, first)}; use a smaller model or precision"
     return (
-        f"no plan of {graph.name!r} found fits into {room.total} bytes: the fastest needs {first.nbytes}, the thriftiest"
-        f" {search.thriftiest()} bytes; raise the memory limit or use a smaller model or precision"
+        f"no plan of {graph.name!r} found fits into {size(room.total, 6)}: the fastest needs {size(first.nbytes, 6)}, the thriftiest"
+        f" {size(search.thriftiest(), 6)}; raise the memory limit or use a smaller model or precision"
     )
 
 
@@ -223,14 +225,12 @@ class _Search:
                 found = [self.take(s) for s in self.candidates(placed)]
                 return any(found)
 
-            prices = [first * RAISE**k for k in range(RAISES)]
-            high = next((p for p in prices if fits(p)), None)
-            if high is None:
-                continue
-            low = high / RAISE
-            for _ in range(HALVINGS):
-                middle = (low * high) ** 0.5
-                low, high = (low, middle) if fits(middle) else (middle, high)
+            price, halvings = Price(first, first), HALVINGS
+            for _ in range(RAISES + HALVINGS):
+                left = price.kept() if fits(price.value) else price.broken()
+                halvings -= price.enough
+                if not left or halvings < 0:
+                    break
 
     def at_hand(self, solution: Solution) -> None:
         """The solution, what it was chosen from, and what every fast solver says (``frontier-dp``: for all its orders)."""
@@ -245,7 +245,7 @@ class _Search:
         for part in parts_of(self.problem)[0]:
             budget = Budget(UNITS)
             yield from (part.translated(s) for s in cheap_solutions(part.small, budget))
-            for order, alternative in FrontierDP().candidates(part.small, Costs(part.small.table), budget)[0]:
+            for order, alternative in FrontierDP().candidates(part.small, Costs(part.small.table), budget).placed:
                 yield part.translated(Solution("frontier-dp", tuple(order), tuple(alternative), float("inf")))
 
     def give_back(self) -> None:

@@ -71,6 +71,23 @@ def by_priority(c: Costs, priority: Sequence[float]) -> list[int]:
     return order
 
 
+def by_stage(c: Costs, stage: Sequence[float], queue_of: Sequence[int]) -> list[int]:
+    """Among ready ops those of the earliest stage; of these, one on the queue of the op before."""
+    waiting = [len(p) for p in c.preds]
+    ready = [i for i in range(c.n) if waiting[i] == 0]
+    order: list[int] = []
+    while ready:
+        current = queue_of[order[-1]] if order else -1
+        op = min(ready, key=lambda i: (stage[i], queue_of[i] != current, i))
+        ready.remove(op)
+        order.append(op)
+        for s in c.succs[op]:
+            waiting[s] -= 1
+            if waiting[s] == 0:
+                ready.append(s)
+    return order
+
+
 def smallest_arena(c: Costs, nbytes: Sequence[float]) -> list[int]:
     """Greedy order that keeps the live bytes small: among ready ops the one that frees most; ``nbytes`` per tensor."""
     waiting = [len(p) for p in c.preds]

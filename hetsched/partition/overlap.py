@@ -23,6 +23,7 @@ from hetsched.partition.blocks import Block
 from hetsched.partition.problem import Budget
 from hetsched.partition.relaxed import Relaxed
 from hetsched.partition.slots import deterministic_solver, model_units, solver_units
+from hetsched.partition.twins import order_twins
 
 INFINITE = float("inf")
 TICKS = 1 << 20
@@ -61,26 +62,60 @@ class Window:
         return np.array(rows)
 
     @cached_property
+    def into(self) -> list[float]:
+        """Per queue the least seconds from E's end to the work of a new segment, its launch included."""
+        c, crossing = self.relaxed.c, self.relaxed.crossing
+        return [c.launch[q] if self.entry in (-1, q) else crossing[self.entry][q] for q in range(c.queues)]
+
+    @cached_property
+    def out(self) -> list[float]:
+        """Per queue the least seconds from a segment's end to F's start; at the end, until the host has seen a result."""
+        c, crossing, queues = self.relaxed.c, self.relaxed.crossing, range(self.relaxed.c.queues)
+        if self.exit >= 0:
+            return [0.0 if q == self.exit else crossing[q][self.exit] - c.launch[self.exit] for q in queues]
+        results = set(c.results)
+        if not all(c.succs[v] or v in results for v in range(c.n)):
+            return [0.0 for _ in queues]  # nobody waits for an op whose results are not read
+        return [min(crossing[q][p] + c.sync[p][c.host] for p in queues) for q in queues]
+
+    @cached_property
     def ways(self) -> list[float]:
         """Per queue the least seconds from E's end to F's start besides the work there: ways in and out, the launch."""
-        c, crossing = self.relaxed.c, self.relaxed.crossing
-        into = [c.launch[q] if self.entry in (-1, q) else crossing[self.entry][q] for q in range(c.queues)]
-        return [x if self.exit in (-1, q) else x + crossing[q][self.exit] - c.launch[self.exit] for q, x in enumerate(into)]
+        return [x + y for x, y in zip(self.into, self.out, strict=True)]
 
     @property
     def after(self) -> float:
         """Seconds of F's launch and the exit itself."""
         return 0.0 if self.b < 0 else self.relaxed.c.launch[self.exit] + self.relaxed.c.time[self.b]
 
-    def fractional(self) -> float:
-        """The bound if every op could be cut to pieces, whatever its predecessors."""
+    def domains(self, queue: int, ops: Collection[int]) -> set[int]:
+        """The domains that inner ops (their positions) may have on a queue."""
+        c = self.relaxed.c
+        return {c.domain[x] for k in ops for x in c.alts[self.block.inner[k]] if c.queue[x] == queue}
+
+    def held(self, producer: int) -> dict[int, int]:
+        """The domains that an op's results may be made in, each with the queue; before the block there is only one (and no queue)."""
+        c = self.relaxed.c
+        if producer not in self.block.inner:
+            return {c.input_domain if producer < 0 else c.domain[self.a]: -1}
+        found = {q: self.domains(q, range(len(self.block.inner))) for q in range(c.queues)}
+        return {next(iter(d)): q for q, d in found.items() if len(d) == 1}
+
+    def fractional(self, main: int = -1, segments: int = 0) -> float:
+        """The bound if every op could be cut to pieces, whatever its predecessors.
+
+        Args:
+            main: a queue,
+            segments: of which there are at least so many between E and F.
+        """
         if len(self.block.inner) < 2:
             return INFINITE
         outside = [self.times[q] for q in (self.entry, self.exit) if q >= 0]
         free = np.min(outside, axis=0) if outside else np.full(len(self.block.inner), INFINITE)
-        queues = range(self.relaxed.c.queues)
-        chosen = (q for k in range(2, len(queues) + 1) for q in combinations(queues, k))
-        return self.after + min((_shared(self.times[list(q)], np.array([self.ways[r] for r in q]), free) for q in chosen), default=INFINITE)
+        c = self.relaxed.c
+        ways = [x + (c.launch[q] * (segments - 1) if q == main and segments else 0.0) for q, x in enumerate(self.ways)]
+        chosen = [q for k in range(2, c.queues + 1) for q in combinations(range(c.queues), k) if not segments or main in q]
+        return self.after + min((_shared(self.times[list(q)], np.array([ways[r] for r in q]), free) for q in chosen), default=INFINITE)
 
 
 def _shared(times: npt.NDArray[np.float64], ways: npt.NDArray[np.float64], free: npt.NDArray[np.float64]) -> float:
@@ -120,6 +155,7 @@ class RoleModel:
             self.y.update((role, self.model.new_bool_var("")) for role in roles)
             self.model.add_exactly_one(self.y[role] for role in roles)
         self._precedence()
+        order_twins(self.model, window, self._codes)
         self.paid: dict[int, list[Any]] = {r: [] for r in (*self.queues, ENTRY, EXIT)}
         if window.relaxed.exclusive:
             self._transfers()
@@ -134,6 +170,11 @@ class RoleModel:
     def _on(self, k: int, queue: int) -> list[Any]:
         """The roles of an op that are on a queue."""
         return [self.y[k, r] for r in (queue, ENTRY, EXIT) if (k, r) in self.y and self._queue(r) == queue]
+
+    def _codes(self, v: int) -> dict[int, Any]:
+        """The roles that an op may have, by number."""
+        k = self.w.block.inner.index(v)
+        return {r + 2: self.y[k, r] for r in (EXIT, ENTRY, *self.queues) if (k, r) in self.y}
 
     def _precedence(self) -> None:
         """What an op of E needs is in E; what needs an op of F is in F."""
@@ -151,25 +192,13 @@ class RoleModel:
         for t in sorted(self.w.tensors):
             readers = [place[v] for v in block.inner if t in c.inputs[v]]
             p = c.producer[t]
-            held = {self._home(q): self._on(place[p], q) for q in self.queues} if p in place else {self._given(p): [1]}
+            held = {d: self._on(place[p], q) if q >= 0 else [1] for d, q in self.w.held(p).items()}
             for q in self.queues:
                 uses = [k for k in readers if np.isfinite(self.w.times[q, k])]
                 for d, made in held.items():
-                    ticks = self._ticks(min((c.transfer[t][d][e] for e in self._domains(q, uses)), default=0.0)) if d >= 0 else 0
+                    ticks = self._ticks(min((c.transfer[t][d][e] for e in self.w.domains(q, uses)), default=0.0))
                     if ticks and made:
                         self._charge(q, uses, sum(made), ticks)
-
-    def _given(self, producer: int) -> int:
-        return self.c.input_domain if producer < 0 else self.c.domain[self.w.a]
-
-    def _home(self, queue: int) -> int:
-        """The only domain of a queue in the block, -1 if it has several."""
-        found = self._domains(queue, range(len(self.w.block.inner)))
-        return next(iter(found)) if len(found) == 1 else -1
-
-    def _domains(self, queue: int, ops: Collection[int]) -> set[int]:
-        c = self.c
-        return {c.domain[x] for k in ops for x in c.alts[self.w.block.inner[k]] if c.queue[x] == queue}
 
     def _charge(self, queue: int, uses: list[int], made: Any, ticks: int) -> None:
         payers = []
@@ -187,17 +216,35 @@ class RoleModel:
         """What is in E and F one after another, and the longest queue between them; at least two queues are used there."""
         m = self.model
         self.goal, middle = m.new_int_var(0, TICKS, ""), m.new_int_var(0, TICKS, "")
-        used = []
+        used, segments = [], self._segments()
         for q in self.queues:
             mine = [y for (_, role), y in self.y.items() if role == q]
             used.append(m.new_bool_var(""))
             m.add_bool_or([*mine, used[-1].negated()])
             for y in mine:
                 m.add_implication(y, used[-1])
-            m.add(middle >= self._ticks(self.w.ways[q]) * used[-1] + self._work(q))
+            more = self._ticks(self.c.launch[q]) * (segments[q] - used[-1]) if segments else 0
+            m.add(middle >= self._ticks(self.w.ways[q]) * used[-1] + more + self._work(q))
+            if segments:
+                m.add(segments[q] >= used[-1])
+                m.add(segments[q] <= sum(mine))
         m.add(sum(used) >= 2)
         m.add(self.goal >= self._ticks(self.w.after) + middle + self._work(ENTRY) + self._work(EXIT))
         m.minimize(self.goal)
+
+    def _segments(self) -> list[Any]:
+        """Per queue how many segments are between E and F: neighbours in the order are on different queues.
+
+        Empty where ops were left out: such an op may be the segment that separates two others.
+        """
+        w = self.w
+        if len(w.relaxed.ops) < self.c.n:
+            return []
+        segments = [self.model.new_int_var(0, len(w.block.inner), "") for _ in self.queues]
+        ends = [(w.entry == q) + (w.exit == q) for q in self.queues]
+        for q, own in enumerate(segments):
+            self.model.add(2 * (own + ends[q]) <= sum(segments) + sum(ends) + 1)
+        return segments
 
     def _work(self, role: int) -> Any:
         own = [self._ticks(self.w.times[self._queue(r), k]) * y for (k, r), y in self.y.items() if r == role]

@@ -20,7 +20,9 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from hetsched.partition.blocks import Block
+from hetsched.partition.diffusion import Edge, diffused
 from hetsched.partition.frontier import Additive
+from hetsched.partition.relaxed import Matrix
 from hetsched.partition.spine import Spine
 from hetsched.partition.timing import Costs
 
@@ -75,17 +77,24 @@ class PhaseSearch:
         self.ways = [
             [[(k, c.domain[a], add.op[a]) for k, a in enumerate(c.alts[v]) if c.queue[a] == q] for q in self.queues] for v in block.inner
         ]
+        self._tensors(tensors, place)
+        edges = self._diffuse()
         self.least = [[min((cost for _, _, cost in way), default=INFINITE) for way in row] for row in self.ways]
         self.lowest = [min(row) for row in self.least]
         self.able = [sum(1 << i for i in range(n) if self.ways[i][q]) for q in self.queues]
-        self._tensors(tensors, place)
+        self.stay = [list(row) for row in self.least]
+        """Per op and queue its least cost if it and all after it are on that queue."""
+        for e in edges:
+            left = e.left()
+            for q in self.queues:
+                self.stay[e.ends[0]][q] += self._within(e, left, q)
 
     def _tensors(self, tensors: Collection[int], place: Mapping[int, int]) -> None:
         """Slots of the charged tensors in a state's code: their source domain plus one, above the domains they are in."""
         c, block = self.c, self.block
         self.width = c.domains + (c.domains + 1).bit_length()
         reading = [*block.inner, *([block.exit] if block.exit >= 0 else [])]
-        slots = {t: k * self.width for k, t in enumerate(sorted({t for v in reading for t in c.inputs[v]} & set(tensors)))}
+        slots = self.slots = {t: k * self.width for k, t in enumerate(sorted({t for v in reading for t in c.inputs[v]} & set(tensors)))}
         self.reads = [[(slots[t], self.add.transfer[t]) for t in c.inputs[v] if t in slots] for v in reading]
         self.writes = [[slots[t] for t in c.outputs[v] if t in slots] for v in block.inner]
         self.readers = dict.fromkeys(slots.values(), 0)
@@ -94,11 +103,34 @@ class PhaseSearch:
                 self.readers[slot] |= 1 << i
         self.entering = [(slot, c.producer[t] < 0) for t, slot in slots.items() if c.producer[t] not in place]
 
+    def _diffuse(self) -> list[Edge]:
+        """Move the costs of tensors with one reader into their ends; such a tensor (``paid``) then costs something in every domain."""
+        c, domains, makers = self.c, range(self.c.domains), {slot: i for i, row in enumerate(self.writes) for slot in row}
+        shared = {slot for t, slot in self.slots.items() if c.producer[t] < 0 or sum(t in c.inputs[v] for v in c.succs[c.producer[t]]) > 1}
+        edges: dict[int, Edge] = {}
+        for j, row in enumerate(self.reads[: self.n]):
+            for slot, matrix in row:
+                if slot in makers and slot not in shared:
+                    edges[slot] = Edge((makers[slot], j), [[0.0 if d == e else matrix[d][e] for e in domains] for d in domains])
+        self.paid = set(edges)
+        if not edges:
+            return []
+        cost = [[min((x for way in row for _, e, x in way if e == d), default=INFINITE) for d in domains] for row in self.ways]
+        more = diffused(cost, list(edges.values()))
+        self.ways = [[[(k, d, x + more[i][d]) for k, d, x in way] for way in row] for i, row in enumerate(self.ways)]
+        self.reads = [[(slot, edges[slot].left() if slot in edges else matrix) for slot, matrix in row] for row in self.reads]
+        return list(edges.values())
+
+    def _within(self, e: Edge, left: Matrix, queue: int) -> float:
+        """The least that is left of an edge whose ends are both on a queue; 0 where one cannot be."""
+        makers, readers = ({d for _, d, _ in self.ways[i][queue]} for i in e.ends)
+        return min((left[d][f] for d in makers for f in readers), default=0.0)
+
     @cached_property
     def key(self) -> Any:
         """Equal for blocks that cost the same in every way (besides entry and exit)."""
         reads = [[(slot, tuple(map(tuple, matrix))) for slot, matrix in row] for row in self.reads]
-        return repr((self.preds, self.ways, reads, self.writes, self.entering))
+        return repr((self.preds, self.ways, reads, self.writes, self.entering, sorted(self.paid)))
 
     def search(self, a: int, b: int, limit: float = INFINITE, states: int = 0) -> Found:
         """The least cost between an alternative of the entry and one of the exit.
@@ -128,7 +160,7 @@ class _Run:
         for slot, given in block.entering:
             held |= _code(c.input_domain if given else c.domain[a], c.domains) << slot
         ready = sum(1 << i for i in range(block.n) if not block.preds[i])
-        alone = tuple(sum(row[r] for row in block.least if row[r] < INFINITE) for r in q)
+        alone = tuple(sum(stay[r] for stay, row in zip(block.stay, block.least, strict=True) if row[r] < INFINITE) for r in q)
         unable = tuple(sum(row[r] == INFINITE for row in block.least) for r in q)
         self.start: Key = (0, 0, self.open, (0,) * len(q), held)
         self.rest: Rest = (ready, sum(block.lowest), alone, unable, 0)
@@ -199,7 +231,7 @@ class _Run:
         if elsewhere < INFINITE:
             ready, lowest, alone, unable, at = rest
             left = tuple(mask | (1 << p if r == q else 0) for r, mask in enumerate(behind))
-            alone = tuple(x - (s.least[p][q] if r == q else 0.0) for r, x in enumerate(alone))
+            alone = tuple(x - (s.stay[p][q] if r == q else 0.0) for r, x in enumerate(alone))
             unable = tuple(x + (r == q) for r, x in enumerate(unable))
             after = (ready, lowest - self._lowest(p, behind) + elsewhere, alone, unable, at)
             out.append((0.0, self._settled((done, p + 1, q, left, held), after), after, -1, -1))
@@ -220,7 +252,7 @@ class _Run:
             if not s.preds[w] & ~now:
                 ready |= 1 << w
         gone = [behind[r] & bit or s.least[p][r] == INFINITE for r in s.queues]
-        alone = tuple(x if gone[r] else x - s.least[p][r] for r, x in enumerate(alone))
+        alone = tuple(x if gone[r] else x - s.stay[p][r] for r, x in enumerate(alone))
         unable = tuple(x - 1 if gone[r] else x for r, x in enumerate(unable))
         after = (ready, lowest - self._lowest(p, behind), alone, unable, self.spine.passed(at, p))
         kept = tuple(mask & ~bit for mask in behind)
@@ -235,7 +267,7 @@ class _Run:
                 if not s.readers[slot] & ~now:
                     codes &= ~(full << slot)
             for slot in s.writes[p]:
-                codes |= _code(domain, d) << slot
+                codes |= (domain + 1 << d if slot in s.paid else _code(domain, d)) << slot
             out.append((cost, self._settled((now, p + 1, q, kept, codes), after), after, p, way))
         return out
 

@@ -15,7 +15,8 @@ from hetsched.partition.problem import Budget
 from hetsched.partition.relaxed import Matrix, Relaxed
 from hetsched.partition.slots import deterministic_solver, model_units, solver_units
 
-TICKS = 1 << 20
+PRECISION = 12
+"""Bits of a tick per op: so many that rounding matters little, so few that propagation, tick by tick, ends soon."""
 ROUNDS = 6
 """Most times that broken segment rules are added to a block."""
 
@@ -29,8 +30,9 @@ class BlockModel:
 
         self.c, self.relaxed, self.block, self.a, self.b = relaxed.c, relaxed, block, a, b
         self.model: Any = cp_model.CpModel()
-        self.tick = limit / TICKS
-        self.goal = self.model.new_int_var(self._ticks(known), TICKS, "")
+        self.ticks = 1 << PRECISION + len(block.inner).bit_length()
+        self.tick = limit / self.ticks
+        self.goal = self.model.new_int_var(self._ticks(known), self.ticks, "")
         self.ops = [*block.inner, *([block.exit] if block.exit >= 0 else [])]
         forward, backward = relaxed.forward(block, a), relaxed.backward(block, b)
         self.forward = {x: forward[v][i] for v in self.ops for i, x in enumerate(self.c.alts[v])}
@@ -38,8 +40,8 @@ class BlockModel:
         self.fits = {v: [x for x in self._alternatives(v) if self.forward[x] + self.rest[x] <= limit] for v in self.ops}
         self.x = {x: self.model.new_bool_var("") for v in self.ops for x in self.fits[v]}
         self.head = {x: self.model.new_bool_var("") for x in self.x}
-        self.start = {v: self.model.new_int_var(0, TICKS, "") for v in self.ops}
-        self.end = {v: self.model.new_int_var(0, TICKS, "") for v in self.ops}
+        self.start = {v: self.model.new_int_var(0, self.ticks, "") for v in self.ops}
+        self.end = {v: self.model.new_int_var(0, self.ticks, "") for v in self.ops}
         self.crossings: dict[int, list[tuple[int, int, int, Any]]] = {v: [] for v in self.ops}
         self.ruled: list[int] = []
         moved = self._arcs()
@@ -47,7 +49,7 @@ class BlockModel:
         self.model.minimize(self.goal)
 
     def _ticks(self, seconds: float) -> int:
-        return min(int(seconds / self.tick), TICKS + 1)
+        return min(int(seconds / self.tick), self.ticks + 1)
 
     def _alternatives(self, v: int) -> list[int]:
         return [self.b] if v == self.block.exit else list(self.c.alts[v])
@@ -125,7 +127,7 @@ class BlockModel:
             if ticks == 0:
                 continue
             present = m.new_bool_var("")
-            start, end = m.new_int_var(0, TICKS, ""), m.new_int_var(0, TICKS, "")
+            start, end = m.new_int_var(0, self.ticks, ""), m.new_int_var(0, self.ticks, "")
             interval = m.new_optional_interval_var(start, ticks, end, present, "")
             for v, b in uses:
                 m.add(present >= self.x[b] + held - 1)
@@ -149,7 +151,7 @@ class BlockModel:
                 x, head, q = self.x[a], self.head[a], c.queue[a]
                 m.add_implication(head, x)
                 parts = [self._ticks(c.time[a]) * x, self._ticks(c.launch[q]) * head]
-                length = m.new_int_var(0, TICKS, "")
+                length = m.new_int_var(0, self.ticks, "")
                 m.add(length >= sum(parts) + sum(moved[v])).only_enforce_if(x)
                 m.add(length >= sum(parts))
                 intervals[q].append(m.new_optional_interval_var(self.start[v], length, self.end[v], x, ""))
@@ -169,7 +171,7 @@ class BlockModel:
     def _add_rule(self, v: int) -> None:
         """The launch of v's segment, at v itself or at an earlier op of its queue, waits for whatever feeds v."""
         m, c = self.model, self.c
-        launched = m.new_int_var(0, TICKS, "")
+        launched = m.new_int_var(0, self.ticks, "")
         ways: list[Any] = []
         for a in self.fits[v]:
             m.add(launched <= self.start[v]).only_enforce_if(self.head[a])

@@ -62,7 +62,7 @@ class LocalSearch:
     def improve(
         self, order: Sequence[int], alternative: Sequence[int], limit: int, target: float = 0.0
     ) -> tuple[list[int], list[int], float]:
-        """Descend from a placement until no move helps, ``limit`` evaluations are spent or ``target`` is reached."""
+        """Descend from a placement until no move helps, ``limit`` evaluations or the budget are spent, or ``target`` is reached."""
         o, a = list(order), list(alternative)
         best = self._value(o, a)
         stop = self.evaluations + limit
@@ -74,7 +74,7 @@ class LocalSearch:
                 if got < best * (1 - 1e-12):
                     o, a, best, moved = order_, alternative_, got, True
                     break
-                if self.evaluations >= stop or self.budget.out_of_time():
+                if self.evaluations >= stop or self.budget.left <= 0 or self.budget.out_of_time():
                     return o, a, best
         return o, a, best
 

@@ -93,7 +93,8 @@ def solve(
         except InfeasibleError as e:
             refusal = e
             bounds.append(0.0)
-        bounds[-1] = max(bounds[-1], *_bounds(part.small, bounds[-1] <= 0 or answers[-1].status == "heuristic", budget))
+        unproven = bounds[-1] <= 0 or answers[-1].status == "heuristic"
+        bounds[-1] = max(bounds[-1], *_bounds(part.small, unproven, bounds[-1] <= 0, budget))
     if not answers:
         raise refusal or InfeasibleError("no placement satisfies the constraints")
     best = min(answers, key=ranks or (lambda s: s.objective))
@@ -109,14 +110,14 @@ def solve(
     )
 
 
-def _bounds(problem: Problem, unproven: bool, budget: Budget) -> Iterator[float]:
-    """Bounds on what a solver has answered without a proof of its own, or that its limits bring."""
+def _bounds(problem: Problem, unproven: bool, unpriced: bool, budget: Budget) -> Iterator[float]:
+    """Bounds on what a solver has answered without a proof of its own; those that limits bring, where it has none at all."""
     c = Costs(problem.table)
     yield lower_bound(c, problem.objective) if unproven else 0.0
-    if problem.limits:
+    if problem.limits and unpriced:
         from hetsched.partition.lagrangian import bound_within_limits, search
 
-        yield bound_within_limits(problem, c, search(problem, c, budget).prices)
+        yield bound_within_limits(problem, c, search(problem, c, budget).prices, budget)
 
 
 def _status(best: Solution, bound: float, budget: Budget) -> Any:

@@ -67,14 +67,14 @@ class Spine:
         for k in reversed(range(len(self.path))):
             op, last = self.path[k], k + 1 == len(self.path)
             reader = s.n if last else self.path[k + 1]
-            matrices = [m for slot, m in s.reads[reader] if slot in s.writes[op]] if reader < len(s.reads) else []
+            matrices = [(m, slot in s.paid) for slot, m in s.reads[reader] if slot in s.writes[op]] if reader < len(s.reads) else []
             row: list[tuple[int, int, float]] = []
             for q, ways in enumerate(s.ways[op]):
                 for _, d, cost in ways:
                     if last:
-                        rest = self.leave[q] + sum(m[d][target] for m in matrices if d != target)
+                        rest = self.leave[q] + sum(m[d][target] for m, paid in matrices if paid or d != target)
                     else:
-                        rest = min(s.switch[q][r] + x + sum(m[d][e] for m in matrices if d != e) for r, e, x in after)
+                        rest = min(s.switch[q][r] + x + sum(m[d][e] for m, paid in matrices if paid or d != e) for r, e, x in after)
                     row.append((q, d, cost - s.lowest[op] + rest))
             after = row
             self.ahead[k] = [(q, x) for q, _, x in row]

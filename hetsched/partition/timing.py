@@ -7,11 +7,13 @@ numpy scalars are slow to touch one by one, so solvers convert a cost table to l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from hetsched.costs import CostTable
+from hetsched.graph import Csr
 from hetsched.partition.problem import Problem
 
 
@@ -42,10 +44,8 @@ class Costs:
         self.time: list[float] = table.time_s.tolist()
         self.energy: list[float] = table.energy_j.tolist()
         self.loss: list[float] = table.loss.tolist()
-        self.inputs: list[list[int]] = [r.tolist() for r in table.op_inputs]
-        self.outputs: list[list[int]] = [r.tolist() for r in table.op_outputs]
-        self.preds: list[list[int]] = [r.tolist() for r in table.predecessors]
-        self.succs: list[list[int]] = [r.tolist() for r in table.successors]
+        self.inputs, self.outputs = _rows(table.op_inputs), _rows(table.op_outputs)
+        self.preds, self.succs = _rows(table.predecessors), _rows(table.successors)
         self.producer: list[int] = table.tensor_producer.tolist()
         self.transfer: list[list[list[float]]] = table.transfer_s.tolist()
         self.transfer_j: list[list[list[float]]] = np.where(table.transfer_s > 0, table.transfer_energy_j, 0.0).tolist()
@@ -60,6 +60,11 @@ class Costs:
         """The domain that a tensor is first held in."""
         producer = self.producer[tensor]
         return self.input_domain if producer < 0 else self.domain[alternative[producer]]
+
+
+def _rows(csr: Csr) -> list[list[int]]:
+    items: list[int] = csr.items.tolist()
+    return [items[a:b] for a, b in pairwise(csr.start.tolist())]
 
 
 def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figures:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from hetsched.errors import OptionError
 from hetsched.graph import DType, Graph, Op, Quantization, Tensor
-from hetsched.states import IN_PLACE
+from hetsched.states import IN_PLACE, kv_bytes_per_token
 
 _DTYPES: Mapping[str, DType] = {"fp16": DType.F16, "fp8": DType.F8E4M3, "int8": DType.I8, "int4": DType.I4}
 _KEYS, _VALUES = ("fp16", "int8", "fp8"), ("fp16", "int8", "fp8", "int4")
@@ -87,7 +87,7 @@ class KvPrecision:
                 changed |= {n: self._stored(graph.tensors[n], self.key, graph.tensors[n].shape[-1]) for n in keys}
                 changed |= {n: self._stored(graph.tensors[n], self.value, self.group) for n in values}
         if not changed:
-            why = "writes its caches out with other operators" if graph.states else "has no key-value cache"
+            why = "writes its caches out with other operators" if kv_bytes_per_token(graph) else "has no key-value cache"
             raise OptionError(f"the model {graph.name!r} {why}, so their precision cannot be {self.text}: leave --kv out")
         return graph.replace(tensors={n: changed.get(n, t) for n, t in graph.tensors.items()})
 

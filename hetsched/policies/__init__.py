@@ -5,6 +5,6 @@ state: what it needs to know of the past is in the :class:`Observation`. Plug-in
 """
 
 from hetsched.policies.naming import policy_named, policy_names
-from hetsched.policies.observation import Level, Load, Observation, Policy, Trip
+from hetsched.policies.observation import SAVER, Level, Load, Observation, Policy, Trip
 
-__all__ = ["Level", "Load", "Observation", "Policy", "Trip", "policy_named", "policy_names"]
+__all__ = ["SAVER", "Level", "Load", "Observation", "Policy", "Trip", "policy_named", "policy_names"]

@@ -11,15 +11,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hetsched.policies.observation import Heat, Level, Observation
+from hetsched.policies.observation import LOSS, Heat, Level, Observation
+
+DEEPEST = 0.04
+"""Share of its power that the governor leaves a level at the deepest, at a fifth of the clock (estimated: the lowest operating points)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predictive:
-    """The shallowest level whose forecast stays below every trip of the governor."""
+    """The shallowest level whose forecast stays below every trip of the governor, if it delivers as much as the others would.
+
+    What the others would is forecast too: a level that the governor has to slow delivers less, but perhaps more than a cooler one.
+    """
 
     horizons_s: tuple[float, ...] = (0.1, 1.0, 10.0)
     """A block, the package, and the skin's sensor react within these (100 ms to 10 s)."""
+    lasting_s: float = 600.0
+    """What levels deliver is compared for so long (a phone's case has settled by then)."""
     margin_k: float = 0.5
     """How far below a trip a forecast must stay (estimated: one step of the ripple within an inference)."""
     hysteresis_k: float = 1.9
@@ -42,15 +50,35 @@ class Predictive:
         by_number = {v.number: v for v in seen.levels}
         present = by_number[seen.level]
         if not self._stays_cool(seen, heat, self.margin_k):
-            deeper = [n for n in seen.ladder if n > seen.level]
-            cool = [n for n in deeper if self._stays_cool(seen, _scaled(heat, present, by_number[n]), self.margin_k)]
-            return (cool or deeper[-1:] or [seen.level])[0]
+            others = [n for n in seen.ladder if n > seen.level or (n < seen.level and seen.since_s >= self.hold_s)]
+            heats = {seen.level: heat} | {n: _scaled(heat, present, by_number[n]) for n in others}
+            lasting = {n: self._lasting(seen, by_number[n], heats[n]) for n in sorted(heats)}
+            good = [n for n, rate in lasting.items() if rate >= (1.0 - LOSS) * max(lasting.values())]
+            return next((n for n in good if self._stays_cool(seen, heats[n], self.margin_k)), good[-1])
         back = seen.shallower()
         if back != seen.level and seen.since_s >= self.hold_s:
             room = self.margin_k + self.hysteresis_k
             if self._stays_cool(seen, _scaled(heat, present, by_number[back]), room):
                 return back
         return seen.level
+
+    def _lasting(self, seen: Observation, level: Level, heat: Heat) -> float:
+        """Inferences a second that a level delivers for long, once the governor has slowed it to what the trips allow.
+
+        Its heat has to shrink to a share ``f``; power goes about with the square of the clock (the voltage falls less than it), so
+        that the rate falls to the root of ``f``, which is :data:`DEEPEST` at least: where the air is too warm for every level, all are
+        slowed that far, and the fastest still delivers most. What it was seen to deliver counts where that is less, and of
+        the level that is slowed now, alone.
+        """
+        if level.number == seen.level and seen.throttled:
+            return seen.delivers(level.number)
+        cold, warm = seen.after([0.0] * len(heat), self.lasting_s), seen.after(heat, self.lasting_s)
+        share = 1.0
+        for t in seen.trips:
+            room, rise = t.temperature_c - self.margin_k - cold[t.node], warm[t.node] - cold[t.node]
+            share = min(share, max(room / rise, DEEPEST) if rise > 0 else 1.0)
+        slowed = math.sqrt(share) / level.latency_s
+        return min(slowed, seen.delivers(level.number))
 
     def _mean(self, loads: list[tuple[float, float, Heat]]) -> Heat:
         weights = [seconds * math.exp(-age / self.memory_s) for age, seconds, _ in loads]

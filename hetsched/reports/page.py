@@ -88,8 +88,9 @@ def page(items: Sequence[ReportItem]) -> dict[str, Any]:
     compared = [i for i in items if isinstance(i, ComparisonItem)]
     if not compared and len(plans) > 1:
         compared = [ComparisonItem(plans)]
+    entries = [(i, e) for i in plans for e in i.deployment.entries]
     views = [
-        _plan_view(f"p{k}", item, entry, traces) for k, (item, entry) in enumerate((i, e) for i in plans for e in i.deployment.entries)
+        _plan_view(f"p{k}", name, item, entry, traces) for k, (name, (item, entry)) in enumerate(zip(_names(entries), entries, strict=True))
     ]
     tables = [(c.title, summary.comparison([(i, e, palette_of(i)) for i in c.plans for e in i.deployment.entries])) for c in compared]
     return {
@@ -112,6 +113,19 @@ def _title(plans: Sequence[PlanItem], traces: Sequence[TraceItem], compared: Seq
     return f"{named[0].model} on {named[0].soc}" if named else "Report"
 
 
+def _names(entries: Sequence[tuple[PlanItem, Entry]]) -> list[str]:
+    """A short name for each plan of a page: what tells it from the others, numbered where nothing does."""
+    models, socs = ({name(i) for i, _ in entries} for name in (model_name, soc_name))
+    out: list[str] = []
+    for item, entry in entries:
+        model = model_name(item) if len(models) > 1 else ""
+        soc = soc_name(item) if len(socs) > 1 or not model else ""
+        name = " · ".join(x for x in (model, soc, entry_name(entry, item)) if x)
+        twins = sum(1 for other in out if other.rpartition(" (")[0] == name or other == name)
+        out.append(f"{name} ({twins + 1})" if twins else name)
+    return out
+
+
 def _list(names: Sequence[str], what: str) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1] if 1 < len(names) <= 3 else names[0] if len(names) == 1 else f"{len(names)} {what}"
 
@@ -123,7 +137,7 @@ def palette_of(item: PlanItem) -> dict[str, str]:
     return colours([*sorted(set(used) & set(every), key=every.index), *used, *every], item.soc)
 
 
-def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceItem]) -> PlanView:
+def _plan_view(id_: str, name: str, item: PlanItem, entry: Entry, traces: Sequence[TraceItem]) -> PlanView:
     plan, palette = entry.plan, palette_of(item)
     mine = [t for t in traces if belongs(t.trace, item) and plan_of(t.trace, [item]) is plan]
     names = [t.title or t.trace.origin for t in mine]
@@ -140,7 +154,7 @@ def _plan_view(id_: str, item: PlanItem, entry: Entry, traces: Sequence[TraceIte
     return PlanView(
         id=id_,
         title=item.title or f"{model_name(item)} on {soc_name(item)}" + (f" ({phase})" if phase else ""),
-        name=" · ".join(x for x in (soc_name(item), phase) if x),
+        name=name,
         headline=summary.headline(item, entry),
         short=summary.short(entry),
         solver_note=summary.STATUS[plan.status],

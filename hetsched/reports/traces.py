@@ -23,11 +23,13 @@ from hetsched.trace import Trace
 TITLES = {
     "latency": "Latency per inference", "level": "Throttle level of the plan", "temperature": "Temperature", "frequency": "Frequency",
     "power": "Power", "bandwidth": "Bandwidth",
-    "memory": "Memory", "utilisation": "Utilisation", "throughput": "Throughput", "battery": "Battery", "energy": "Energy",
-    "status": "Thermal status", "headroom": "Thermal headroom",
+    "memory": "Memory", "utilisation": "Utilisation", "macs": "Multiply-accumulates, of the peak", "throughput": "Throughput",
+    "battery": "Battery", "energy": "Energy",
+    "status": "Thermal status", "headroom": "Thermal headroom", "rate": "Tokens a second",
 }  # fmt: skip
 EVENTS = {
     "throttle": "throttle steps", "trip": "trips", "switch": "plan switches", "fallback": "fallbacks", "status": "thermal status changes",
+    "turn": "turns", "deadline": "missed deadlines",
 }  # fmt: skip
 
 

@@ -1,62 +1,44 @@
-"""DRAM as a fluid that is shared max-min fairly.
+"""DRAM and system cache as fluids that are shared max-min fairly.
 
 Every piece of work that moves data is a *flow* with a demand: what it draws when it is alone. A processor's flows
 together get at most what the processor reaches alone, and all flows together get at most what the memory system
 reaches (for a measured pair of processors, what was measured). Within these limits nobody can get more without someone
-who has less getting less still: Bertsekas and Gallager, *Data Networks*, section 6.5.2 (progressive filling).
+who has less getting less still: Bertsekas and Gallager, *Data Networks*, section 6.5.2 (progressive filling). Where a system cache
+serves a part of what flows move, all of them go through it, and the rest through the DRAM as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 
 from hetsched.costs import Queue
 from hetsched.errors import SoCError
-from hetsched.socs import SoC
+from hetsched.socs import IdleState, SoC
+from hetsched_simulations.fluid import share
 
-_TOLERANCE = 1e-12
 
-
-def max_min_fair(demands: Sequence[float], groups: Sequence[int], group_caps: Sequence[float], total: float) -> list[float]:
+def max_min_fair(
+    demands: Sequence[float], groups: Sequence[int], group_caps: Sequence[float], total: float,
+    misses: Sequence[float] = (), cache: float = inf,
+) -> list[float]:  # fmt: skip
     """Rates of flows by progressive filling.
 
     Args:
         demands: most each flow can use, bytes/s.
         groups: the group (processor) of each flow.
-        group_caps: most each group gets, bytes/s.
-        total: most all flows get, bytes/s.
+        group_caps: most each group gets from the DRAM, bytes/s.
+        total: most all flows get from the DRAM, bytes/s.
+        misses: the share of each flow that comes from the DRAM; empty: all of it.
+        cache: most that all flows get through the system cache, bytes/s.
 
     Returns:
         One rate per flow, bytes/s; exactly the demand where no limit binds.
     """
-    rates = [0.0] * len(demands)
-    rising = list(range(len(demands)))
-    while rising:
-        room = _room(rates, groups, group_caps, total, rising)
-        rise = min(*(demands[i] - rates[i] for i in rising), *(room[g] for g in sorted({groups[i] for i in rising})), room[-1])
-        rise = max(rise, 0.0)
-        still: list[int] = []
-        for i in rising:
-            left = demands[i] - rates[i] - rise
-            rates[i] = demands[i] if left <= _TOLERANCE * demands[i] else rates[i] + rise
-            tight = min(room[groups[i]], room[-1]) - rise <= _TOLERANCE * total
-            if rates[i] < demands[i] and not tight:
-                still.append(i)
-        rising = still
-    return rates
-
-
-def _room(rates: Sequence[float], groups: Sequence[int], caps: Sequence[float], total: float, rising: Sequence[int]) -> list[float]:
-    """How far each rising flow may still rise by each group's limit; the last entry is the limit of all together."""
-    room = list(caps)
-    count = [0] * len(caps)
-    for i, rate in enumerate(rates):
-        room[groups[i]] -= rate
-    for i in rising:
-        count[groups[i]] += 1
-    out = [r / c if c else float("inf") for r, c in zip(room, count, strict=True)]
-    return [*out, (total - sum(rates)) / len(rising)]
+    room = [0.0] * (2 * len(demands) + 2 * len(group_caps))
+    share(len(demands), demands, misses or [1.0] * len(demands), room, groups, group_caps, total, cache)
+    return room[: len(demands)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +56,13 @@ class Bus:
     reachable: float
     together: dict[frozenset[str], float]
     contention: bool = True
-    _cache: dict[tuple[tuple[int, float], ...], tuple[float, ...]] = field(default_factory=dict)
+    idle: tuple[tuple[IdleState, ...], ...] = ()
+    """Idle states of each queue's processor."""
+    cache_bytes_s: float = inf
+    """What all reach together through the system cache; infinite: it serves nothing of its own."""
 
     @classmethod
-    def of(cls, soc: SoC, queues: Sequence[Queue], alone: Sequence[float], contention: bool = True) -> Bus:
+    def of(cls, soc: SoC, queues: Sequence[Queue], alone: Sequence[float], contention: bool = True, cache_bytes_s: float = inf) -> Bus:
         """The bus of a SoC.
 
         Raises:
@@ -93,6 +78,7 @@ class Bus:
         return cls(
             tuple(p.kind for p in soc.processors), names, tuple(names.index(q.processor) for q in queues), tuple(alone),
             tuple(float(p.bandwidth_bytes_s) for p in soc.processors), float(soc.memory.reachable_bytes_s), pairs, contention,
+            tuple(soc.by_name[q.processor].idle_states for q in queues), cache_bytes_s,
         )  # fmt: skip
 
     def limit(self, active: Sequence[int]) -> float:
@@ -103,15 +89,20 @@ class Bus:
                 return measured
         return self.reachable
 
+    def limits(self) -> tuple[list[int], list[float], list[float], list[float]]:
+        """For ``fluid.run``: who owns the queues and what is not simulated, what processors, bit masks of them and queues reach.
+
+        What bit masks reach is empty without contention.
+        """
+        masks = range(1 << len(self.caps)) if self.contention else ()
+        together = [self.limit([p for p in range(len(self.caps)) if mask >> p & 1]) for mask in masks]
+        return [*self.group, len(self.caps)], [*self.caps, inf], together, [*self.alone]
+
     def share(self, flows: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
         """Rates, bytes/s, of ``(queue, demand)`` flows; what runs alone always gets its demand, so that it takes as long as planned."""
         if len(flows) < 2 or not self.contention:
             return tuple(d for _, d in flows)
-        if flows not in self._cache:
-            if len(self._cache) > 4096:
-                self._cache.clear()
-            self._cache[flows] = self._fair(flows)
-        return self._cache[flows]
+        return self._fair(flows)
 
     def _fair(self, flows: tuple[tuple[int, float], ...]) -> tuple[float, ...]:
         active = sorted({self.group[q] for q, _ in flows})

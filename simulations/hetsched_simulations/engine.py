@@ -8,14 +8,15 @@ segments have ended and it has seen those that write the graph's outputs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from simpy import Environment, Store
+from simpy import Environment
 from simpy.events import Event
 
-from hetsched.trace import Instant, Span
+from hetsched.trace import Instant, Kind, Span
 from hetsched_simulations.fences import Fence
 from hetsched_simulations.machine import Machine
 from hetsched_simulations.workload import Command
@@ -32,11 +33,10 @@ class EventLog:
     fences: list[Instant] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _Submitted:
+class _Submitted(NamedTuple):
     command: Command
     iteration: int
-    ready: Fence
+    waits: list[tuple[Fence, float]]
     done: Fence
 
 
@@ -54,41 +54,81 @@ def seen(env: Environment, commands: Sequence[Command], done: Sequence[Fence], n
     return Fence.merge(env, noticed, name)
 
 
+class CommandQueue:
+    """What was submitted to a queue and has not begun, in order."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self._waiting: deque[_Submitted] = deque()
+        self._filled: Event | None = None
+
+    def put(self, submitted: _Submitted) -> None:
+        """Submit a command."""
+        self._waiting.append(submitted)
+        if self._filled is not None:
+            self._filled.succeed()
+            self._filled = None
+
+    def next(self) -> _Submitted | None:
+        """The next command, if there is one."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def get(self) -> Generator[Event, Any, _Submitted]:
+        """The next command (``yield from``), once there is one."""
+        if not self._waiting:
+            self._filled = self.env.event()
+            yield self._filled
+        return self._waiting.popleft()
+
+
 class Engine:
     """Queues over one machine, ready to run inferences."""
 
     def __init__(self, env: Environment, machine: Machine, commands: Sequence[Command], log: EventLog) -> None:
         self.env, self.machine, self.commands, self.log = env, machine, tuple(commands), log
-        self._stores = {q: Store(env) for q in sorted({c.queue for c in commands})}
-        for q in self._stores:
+        self._noticed = [c.output_sync_s or 0.0 for c in reversed(self.commands)]
+        self._queues = {q: CommandQueue(env) for q in sorted({c.queue for c in commands})}
+        for q in self._queues:
             env.process(self._queue(q))
 
     def inference(self, iteration: int) -> Generator[Event, Any, None]:
         """Submit one inference and wait for it (``yield from``)."""
-        done: list[Fence] = []
-        for c, ready in submitted(self.env, self.commands, done):
-            self._stores[c.queue].put(_Submitted(c, iteration, ready, done[-1]))
-        yield seen(self.env, self.commands, done, f"inference {iteration}").wait()
+        env, done = self.env, list[Fence]()
+        for c in self.commands:
+            fence = Fence(env, c.name)
+            waits = [(done[p], sync_s) for p, sync_s in c.waits] if c.waits else []
+            self._queues[c.queue].put(_Submitted(c, iteration, waits, fence))
+            done.append(fence)
+        # The last first: when it has signalled, most have.
+        yield from Fence.wait_all(env, list(zip(reversed(done), self._noticed, strict=True)))
 
     def _queue(self, queue: int) -> Generator[Event, Any, None]:
+        env, commands, traced = self.env, self._queues[queue], self.log.iterations
         while True:
-            s: _Submitted = yield self._stores[queue].get()
-            picked = float(self.env.now)
-            yield s.ready.wait()
-            start = float(self.env.now)
-            if start > picked:
-                self._span(s, "wait", s.command.name, picked)
-            for work in s.command.work:
-                began = float(self.env.now)
-                yield self.machine.run(queue, work)
-                if self.log.op_spans:
-                    self._span(s, work.kind, work.name, began, work.seconds)
-            self._span(s, "segment", s.command.name, start, s.command.seconds)
+            s = commands.next() or (yield from commands.get())
+            picked = env.now
+            if s.waits:
+                yield from Fence.wait_all(env, s.waits)
+            start = env.now
+            ends = yield self.machine.run(queue, s.command.work)
             s.done.signal()
-            if s.iteration < self.log.iterations:
-                self.log.fences.append(Instant("fence", s.done.name, float(self.env.now), f"iteration {s.iteration}"))
+            if s.iteration < traced:
+                if start > picked:
+                    self._span(s, "wait", s.command.name, picked, start)
+                self._spans(s, start, ends)
 
-    def _span(self, s: _Submitted, kind: Any, name: str, start: float, predicted: float | None = None) -> None:
-        if s.iteration < self.log.iterations:
-            queue = self.log.queues[s.command.queue]
-            self.log.spans.append(Span(queue, kind, name, start, float(self.env.now), s.command.index, s.iteration, predicted))
+    def _spans(self, s: _Submitted, start_s: float, ends_s: Sequence[float]) -> None:
+        """Those of a segment whose pieces ended then."""
+        began = start_s + self.machine.woken_s[s.command.queue]
+        if self.log.op_spans and began > start_s:
+            self._span(s, "launch", "wake", start_s, began)
+        for work, end in zip(s.command.work, ends_s, strict=True):
+            if self.log.op_spans:
+                self._span(s, work.kind, work.name, began, end, work.seconds)
+            began = end
+        now = float(self.env.now)
+        self._span(s, "segment", s.command.name, start_s, now, s.command.seconds)
+        self.log.fences.append(Instant("fence", f"segment {s.command.index} {s.command.name}", now, f"iteration {s.iteration}"))
+
+    def _span(self, s: _Submitted, kind: Kind, name: str, start_s: float, end_s: float, predicted_s: float | None = None) -> None:
+        self.log.spans.append(Span(self.log.queues[s.command.queue], kind, name, start_s, end_s, s.command.index, s.iteration, predicted_s))

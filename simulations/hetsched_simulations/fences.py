@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from simpy import Environment
-from simpy.events import AllOf, Event
+from simpy.events import AllOf, Event, Timeout
 
 from hetsched.errors import ExecutionError
 
@@ -25,7 +25,7 @@ class Fence:
         self.env = env
         self.name = name
         self.signalled_at_s: float | None = None
-        self._event: Event = env.event()
+        self._event = Event(env)
 
     @property
     def signalled(self) -> bool:
@@ -40,8 +40,8 @@ class Fence:
         """
         if self.signalled_at_s is not None:
             raise ExecutionError(f"fence {self.name!r} was already signalled at {self.signalled_at_s:.9g} s: make one fence per use")
-        self.signalled_at_s = float(self.env.now)
-        self._event.succeed(self)
+        self.signalled_at_s = self.env.now
+        happen(self._event, self)
 
     def wait(self) -> Event:
         """An event to ``yield``: it fires when the fence signals, or at once if it has."""
@@ -68,6 +68,21 @@ class Fence:
         when(self._event, hear)
         return seen
 
+    @staticmethod
+    def wait_all(env: Environment, waits: Sequence[tuple[Fence, float]]) -> Generator[Event, Any, None]:
+        """Wait until all of these fences are seen, each its delay later (``yield from``): for the merge of what :meth:`after` gives."""
+        ready_s = 0.0
+        for fence, delay_s in waits:
+            if fence.signalled_at_s is None:
+                yield fence._event
+            assert fence.signalled_at_s is not None
+            seen_s = fence.signalled_at_s + delay_s
+            if seen_s > ready_s:
+                ready_s = seen_s
+        rest_s = ready_s - env.now
+        if rest_s > 0:
+            yield Timeout(env, rest_s)
+
     @classmethod
     def merge(cls, env: Environment, fences: Sequence[Fence], name: str = "") -> Fence:
         """A fence that signals when all of ``fences`` have (``SYNC_IOC_MERGE``); none: signalled already."""
@@ -79,6 +94,15 @@ class Fence:
         else:
             when(AllOf(env, [f.wait() for f in fences]), lambda _: merged.signal())
         return merged
+
+
+def happen(event: Event, value: Any) -> None:
+    """Let an event happen within the present one, without a turn of its own: what waits for it goes on before the caller does."""
+    callbacks = event.callbacks
+    event.callbacks = None  # type: ignore[assignment]
+    event._ok, event._value = True, value
+    for call in callbacks:
+        call(event)
 
 
 def when(event: Event, call: Any) -> None:

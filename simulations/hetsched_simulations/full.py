@@ -12,7 +12,9 @@ from simpy.events import Event
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.device import Device
 from hetsched_simulations.engine import Engine, EventLog
+from hetsched_simulations.flow import next_arrival
 from hetsched_simulations.machine import Machine
+from hetsched_simulations.passing import let_pass
 from hetsched_simulations.schedutil import PERIOD_S
 from hetsched_simulations.switching import Switching
 from hetsched_simulations.workload import Command
@@ -22,17 +24,11 @@ from hetsched_simulations.zones import Zone
 def run_full(
     device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, *,
     duration_s: float | None, iterations: int, period_s: float | None, progress: Callable[[float], None] | None,
-    switching: Switching | None = None,
+    switching: Switching | None = None, compiled: bool = False,
 ) -> list[tuple[float, float]]:  # fmt: skip
     """Simulate every inference: when it finished, and its latency. At ``duration_s`` the one in flight is cut off."""
-    env = Environment()
-    device.scale()
-    machine = Machine(env, bus, device.rates, lambda a, b: _observe(device, machine, a, b), device.host)
+    env, machine = mounted(device, bus, compiled)
     run = Engine(env, machine, commands, log).inference
-    for zone in device.zones:
-        env.process(_polling(env, machine, device, zone))
-    if device.schedutil is not None:
-        env.process(_scaling(env, machine, device))
     finished: list[tuple[float, float]] = []
 
     def host() -> Generator[Event, Any, None]:
@@ -49,8 +45,8 @@ def run_full(
                 return
             if switching is not None and now >= switching.next_ask_s - 1e-9:
                 machine.settle()
-                if switching.ask(now):
-                    yield from _switch(env, machine, device, switching)
+                if switching.ask(now, switching.slowed(now - start)):
+                    yield from make_way(env, machine, device, switching)
                     run = Engine(env, machine, switching.commands[switching.level], log).inference
             if period_s is not None:
                 now = float(env.now)
@@ -59,26 +55,43 @@ def run_full(
     submitting = env.process(host())
     env.run(until=submitting if duration_s is None else duration_s)
     machine.settle()
-    return finished
+    return [(ended, took) for ended, took in finished if ended <= device.off_s + 1e-9]
 
 
-def _switch(env: Environment, machine: Machine, device: Device, switching: Switching) -> Generator[Event, Any, None]:
+def mounted(device: Device, bus: Bus, compiled: bool = False) -> tuple[Environment, Machine]:
+    """The device as a machine, with its governors at work; ``compiled`` as for :class:`Machine`."""
+    env = Environment()
+    device.scale()
+    machine = Machine(env, bus, device.rates, lambda passed: let_pass(device, passed), device.host, compiled)
+    for zone in device.zones:
+        env.process(_polling(env, machine, device, zone))
+    if device.schedutil is not None:
+        env.process(_scaling(env, machine, device))
+    if device.background is not None:
+        env.process(_other_app(env, machine, device))
+    return env, machine
+
+
+def make_way(env: Environment, machine: Machine, device: Device, switching: Switching) -> Generator[Event, Any, None]:
     """Make way for another plan, at the end of an inference."""
     work = switching.begin(float(env.now))
     if work:
         yield from Engine(env, machine, work, EventLog((), 0)).inference(0)
     machine.settle()
     switching.finish(float(env.now))
+    machine.host = device.host
     machine.set_rates(device.rates)
 
 
-def next_arrival(now_s: float, period_s: float) -> float:
-    """The next arrival on the grid ``k period_s``; arrivals during an inference are missed."""
-    return max(math.ceil(now_s / period_s - 1e-9), 1) * period_s
-
-
-def _observe(device: Device, machine: Machine, start_s: float, end_s: float) -> None:
-    device.advance(start_s, end_s, device.mode(machine.activity, machine.effort, machine.busy, sum(machine.flow_bytes_s)))
+def _other_app(env: Environment, machine: Machine, device: Device) -> Generator[Event, Any, None]:
+    """A background load, on and off."""
+    machine.set_other(device.other_bytes_s)
+    while math.isfinite(device.next_toggle_s):
+        yield env.timeout(device.next_toggle_s - float(env.now))
+        machine.settle()
+        device.toggle()
+        machine.set_rates(device.rates)
+        machine.set_other(device.other_bytes_s)
 
 
 def _scaling(env: Environment, machine: Machine, device: Device) -> Generator[Event, Any, None]:

@@ -7,8 +7,10 @@ giving each extreme the time that makes the mean right; temperatures keep their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,21 @@ class Mode:
     hz: FloatArray  # [c]
     throttled: bool
     heat_w: FloatArray  # [n] everything but what clusters draw statically
+    cached_bytes_s: float  # that the system cache serves
+
+
+def mixed(share: FloatArray, modes: Sequence[Mode]) -> Mode:
+    """The mean of modes that hold for these shares of the time; throttled if any of them is."""
+
+    def over(values: Iterable[FloatArray]) -> FloatArray:
+        return np.asarray(share @ np.array(list(values)))
+
+    return Mode(
+        over(m.dynamic_w for m in modes), over(m.active for m in modes), over(m.leakage_25_w for m in modes),
+        float(share @ [m.flow_bytes_s for m in modes]), float(share @ [m.dram_w for m in modes]), over(m.busy for m in modes),
+        over(m.hz for m in modes), any(m.throttled for m in modes), over(m.heat_w for m in modes),
+        float(share @ [m.cached_bytes_s for m in modes]),
+    )  # fmt: skip
 
 
 class History:
@@ -69,16 +86,7 @@ class History:
     def mean(self, first: int) -> Mode:
         """The mean of all intervals from ``first`` on; throttled if any of them was."""
         seconds = np.diff(np.append(self.start_s[first:], self.end_s))
-        share, modes = seconds / seconds.sum(), [self._modes[k] for k in self._mode_of[first:]]
-
-        def over(values: Iterable[FloatArray]) -> FloatArray:
-            return np.asarray(share @ np.array(list(values)))
-
-        return Mode(
-            over(m.dynamic_w for m in modes), over(m.active for m in modes), over(m.leakage_25_w for m in modes),
-            float(share @ [m.flow_bytes_s for m in modes]), float(share @ [m.dram_w for m in modes]), over(m.busy for m in modes),
-            over(m.hz for m in modes), any(m.throttled for m in modes), over(m.heat_w for m in modes),
-        )  # fmt: skip
+        return mixed(seconds / seconds.sum(), [self._modes[k] for k in self._mode_of[first:]])
 
     def columns(self) -> Columns:
         """Everything as arrays."""
@@ -88,6 +96,7 @@ class History:
             start, np.diff(np.append(start, self.end_s)), np.array([x.dynamic_w for x in m])[k], np.array(self.static_w),
             np.array([x.dram_w for x in m])[k], np.array([x.flow_bytes_s for x in m])[k], np.array([x.busy for x in m])[k],
             np.array([x.hz for x in m])[k], np.array([x.throttled for x in m])[k], np.array(self.node_c),
+            np.array([x.cached_bytes_s for x in m])[k],
         )  # fmt: skip
 
 
@@ -105,6 +114,7 @@ class Columns:
     hz: FloatArray
     throttled: npt.NDArray[np.bool_]
     node_c: FloatArray
+    cached_bytes_s: FloatArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,6 +126,10 @@ class Labels:
     clusters: tuple[str, ...]
     queues: tuple[str, ...]
     to_processor: FloatArray  # [p, c] one where the cluster belongs to the processor
+    loads_w: Mapping[str, float] = field(default_factory=dict)
+    """What is drawn beside the base, by name."""
+    cache_bytes_s: float = inf
+    """What goes through the system cache at most; infinite: there is nothing to tell of it."""
 
 
 def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float, final_c: FloatArray | None) -> None:
@@ -123,19 +137,35 @@ def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float
     t, end = columns.start_s, float(columns.start_s[-1] + columns.seconds[-1])
     power = (columns.dynamic_w + columns.static_w) @ labels.to_processor.T
     for j, name in enumerate(labels.processors):
-        _rate(trace, f"power/{name}", "W", t, power[:, j], end)
-    _rate(trace, "power/dram", "W", t, columns.dram_w, end)
-    _rate(trace, "power/base", "W", t, np.full(len(t), base_w), end)
-    _rate(trace, "power/total", "W", t, power.sum(axis=1) + columns.dram_w + base_w, end)
-    _rate(trace, "bandwidth/dram", "B/s", t, columns.flow_bytes_s, end)
+        write_rate(trace, f"power/{name}", "W", t, power[:, j], end)
+    write_rate(trace, "power/dram", "W", t, columns.dram_w, end)
+    for name, watts in {"base": base_w, **labels.loads_w}.items():
+        write_rate(trace, f"power/{name}", "W", t, np.full(len(t), watts), end)
+    rest_w = base_w + sum(labels.loads_w.values())
+    write_rate(trace, "power/total", "W", t, power.sum(axis=1) + columns.dram_w + rest_w, end)
+    write_rate(trace, "bandwidth/dram", "B/s", t, columns.flow_bytes_s, end)
+    if labels.cache_bytes_s < inf:
+        write_rate(trace, "bandwidth/system_cache", "B/s", t, columns.cached_bytes_s, end)
+        through = columns.flow_bytes_s + columns.cached_bytes_s
+        write_rate(trace, "utilisation/system_cache", "1", t, through / labels.cache_bytes_s, end)
     for j, name in enumerate(labels.queues):
-        _rate(trace, f"utilisation/{name}", "1", t, columns.busy[:, j], end)
+        write_rate(trace, f"utilisation/{name}", "1", t, columns.busy[:, j], end)
     for j, name in enumerate(labels.clusters):
-        _rate(trace, f"frequency/{name}", "Hz", t, columns.hz[:, j], end)
+        write_rate(trace, f"frequency/{name}", "Hz", t, columns.hz[:, j], end)
     if final_c is not None:
         nodes = np.vstack([columns.node_c, final_c])
         for j, name in enumerate(labels.nodes):
             write_points(trace, f"temperature/{name}", "degC", np.append(t, end), nodes[:, j])
+
+
+def write_peaks(trace: Trace, nodes: Sequence[str], time_s: FloatArray, peak_c: FloatArray) -> None:
+    """Add the hottest moment of every node to its temperatures, where it is none of their samples."""
+    for name, t, c in zip(nodes, time_s.tolist(), peak_c.tolist(), strict=False):
+        counter = trace.counters[f"temperature/{name}"]
+        k = bisect_left(counter.times_s, t)
+        if c > max(counter.values) and (k == len(counter.times_s) or counter.times_s[k] > t):
+            counter.times_s.insert(k, t)
+            counter.values.insert(k, c)
 
 
 def write_levels(trace: Trace, levelled: Levelled, first: int, end_s: float) -> None:
@@ -149,7 +179,8 @@ def write_levels(trace: Trace, levelled: Levelled, first: int, end_s: float) -> 
     trace.instants.sort(key=lambda i: i.time_s)
 
 
-def _rate(trace: Trace, name: str, unit: str, t: FloatArray, v: FloatArray, end: float) -> None:
+def write_rate(trace: Trace, name: str, unit: str, t: FloatArray, v: FloatArray, end: float) -> None:
+    """Write a counter of a rate that holds from each time to the next, the last until ``end``, thinned."""
     times, values = thin_rate(t, v, end, LIMIT)
     trace.counters[name] = Counter(name, unit, [*times.tolist(), end], [*values.tolist(), float(values[-1])])
 

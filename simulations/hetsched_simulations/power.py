@@ -9,13 +9,14 @@
 - Host: launches, cache maintenance and spinning for fences are activity of the host's queue, as much as makes the table's
   joules of them at the top clocks and 25 degrees.
 - DRAM: ``energy_j_per_byte`` times the bytes that move.
-- Base: ``base_w``, always.
+- Base: ``base_w``, always, and on top of it what the run adds (a bright display, a modem).
 
 At 25 degrees and the top clocks, without contention, the first four add up to the energy of the plan: ``docs/simulator.md``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ from hetsched_simulations.clocks import Clusters, Points
 
 @dataclass(frozen=True, eq=False)
 class Power:
-    """The power model of a SoC; ``c`` clusters, ``n`` thermal nodes (one imaginary one if the SoC has none)."""
+    """The power model of a SoC; ``c`` clusters, ``n`` thermal nodes and sensors (one imaginary node if the SoC has none)."""
 
     clusters: Clusters
     dynamic_top_w: FloatArray  # [c]
@@ -38,10 +39,13 @@ class Power:
     base_w: float
     heat: FloatArray  # [n, c + 2] share of each cluster's, the DRAM's and the base's power that enters each node
     sense: FloatArray  # [c, n] temperature of a cluster as a mean of nodes
+    loads_w: Mapping[str, float]  # what the run adds to the base, by name
+    rest_heat_w: FloatArray  # [n] what base and loads put into each node
 
     @classmethod
-    def of(cls, soc: SoC, clusters: Clusters) -> Power:
-        """The power model of a SoC."""
+    def of(cls, soc: SoC, clusters: Clusters, loads_w: Mapping[str, float] | None = None) -> Power:
+        """The power model of a SoC, with loads beside the base."""
+        loads = dict(sorted((loads_w or {}).items()))
         leak = np.array([float(c.leakage_w) for c in clusters.clusters])
         heat = _heat(soc, clusters)
         sense = heat[:, : len(leak)].T.copy()
@@ -55,7 +59,14 @@ class Power:
             float(soc.base_w),
             heat,
             sense,
+            loads,
+            heat[:, -1] * float(soc.base_w) + sum(w * entry(soc, name) for name, w in loads.items()),
         )
+
+    @property
+    def rest_w(self) -> float:
+        """Base and loads together."""
+        return self.base_w + sum(self.loads_w.values())
 
     def dynamic_w(self, points: Points) -> FloatArray:
         """[c] dynamic power at full activity."""
@@ -83,22 +94,27 @@ class Power:
 
 
 def _heat(soc: SoC, clusters: Clusters) -> FloatArray:
-    nodes = soc.thermal.nodes
-    if not nodes:
-        return np.ones((1, len(clusters.clusters) + 2))
     sources = [soc.processors[p].name for p in clusters.processor] + ["dram", "base"]
-    heat = np.zeros((len(nodes), len(sources)))
-    for j, source in enumerate(sources):
-        named = [i for i, n in enumerate(nodes) if source in n.processors] or [_default_node(soc, source)]
-        heat[named, j] = 1.0 / len(named)
-    return heat
+    return np.stack([entry(soc, source) for source in sources], axis=1)
+
+
+def entry(soc: SoC, source: str) -> FloatArray:
+    """[n] the share of a source's heat that enters each node: a processor's, the DRAM's, that of any other part of the device."""
+    if not soc.thermal.nodes:
+        return np.ones(1)
+    named = [i for i, n in enumerate(soc.thermal.nodes) if source in n.processors] or [_default_node(soc, source)]
+    share = np.zeros(len(soc.thermal.points))
+    share[named] = 1.0 / len(named)
+    return share
 
 
 def _default_node(soc: SoC, source: str) -> int:
-    """Where a source heats that no node names: the base the case (next to ambient), everything else the package (next to the case)."""
-    nodes = soc.thermal.nodes
-    outer = {n for r in soc.thermal.resistances if "ambient" in r.between for n in r.between}
+    """Where a source heats that no node names.
+
+    Processors and the DRAM heat the package (next to the case), everything else the case (next to ambient).
+    """
+    nodes, outer = soc.thermal.nodes, soc.thermal.outer
     free = [i for i, n in enumerate(nodes) if not n.processors]
-    case = [i for i in free if nodes[i].name in outer] or [i for i, n in enumerate(nodes) if n.name in outer] or [len(nodes) - 1]
-    package = [i for i in free if nodes[i].name not in outer] or case
-    return case[0] if source == "base" else package[0]
+    case = [i for i in free if i in outer] or [*outer] or [len(nodes) - 1]
+    package = [i for i in free if i not in outer] or case
+    return package[0] if source == "dram" or source in soc.by_name else case[0]

@@ -159,7 +159,7 @@ class PowerAllocator(Zone):
     @property
     def lowest_mc(self) -> int:
         """The switch-on trip."""
-        return -1_000_000 if self.switch_on_mc is None else self.switch_on_mc
+        return -1_000_000 if self.switch_on_mc is None else self.switch_on_mc - self.step_mc // 2
 
     @property
     def quiet(self) -> bool:
@@ -174,7 +174,7 @@ class PowerAllocator(Zone):
             least = sum(power[d][upper] for d, upper in bound)
             gains = Gains.of(self.budget, control.temperature_mc, self.switch_on_mc, least)
             self._pid = Pid(gains, max(round(1000 * self.polling_s), 1))
-        if now_mc < self.lowest_mc:
+        if self.switch_on_mc is not None and now_mc < self.switch_on_mc:
             self._pid.reset()
             self.states = {}
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,32 +11,71 @@ from hetsched.costs import FloatArray
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
+    from hetsched_simulations.jobs import JobLog
     from hetsched_simulations.status import ThermalStatus
+    from hetsched_simulations.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of the whole run in joules. ``dynamic`` and ``leakage`` are by processor; leakage includes the idle power of what rests."""
+    """Energy of the whole run in joules. ``dynamic`` and ``leakage`` are by processor; leakage includes the idle power of what rests.
+
+    ``loads`` is what was drawn beside the base, by name. What batteries and chargers lose is in :class:`BatteryUse`.
+    """
 
     dynamic: dict[str, float]
     leakage: dict[str, float]
     dram: float
     base: float
+    loads: dict[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> float:
         """Everything the device drew."""
-        return self.soc + self.base
+        return self.soc + self.base + sum(self.loads.values())
 
     @property
     def soc(self) -> float:
-        """Without the rest of the device (``base``)."""
+        """Without the rest of the device (``base``, ``loads``)."""
         return sum(self.dynamic.values()) + sum(self.leakage.values()) + self.dram
 
     def to_dict(self) -> dict[str, float]:
-        """Flat: ``dynamic/cpu, leakage/cpu, ..., dram, base``; the values add up to :attr:`total`."""
+        """Flat: ``dynamic/cpu, leakage/cpu, ..., dram, base, load/display, ...``; the values add up to :attr:`total`."""
         parts = {f"dynamic/{k}": v for k, v in self.dynamic.items()} | {f"leakage/{k}": v for k, v in self.leakage.items()}
-        return parts | {"dram": self.dram, "base": self.base}
+        return parts | {"dram": self.dram, "base": self.base} | {f"load/{k}": v for k, v in self.loads.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class BatteryUse:
+    """What a run did to the battery: ``store_j`` is what it gave (less than nothing: took), its losses among it."""
+
+    capacity_wh: float
+    start: float
+    """State of charge, 0 to 1."""
+    end: float
+    store_j: float
+    loss_j: float
+    """In the battery."""
+    input_j: float
+    """Over the cable."""
+    conversion_j: float
+    """Lost in the charger."""
+    seconds: float
+    empty_s: float | None
+    """When the battery was empty, and the run over."""
+
+    @property
+    def to_empty_s(self) -> float | None:
+        """How much longer it lasts at the mean power of the run; None while it is charged."""
+        return self.end * self.capacity_wh * 3600.0 * self.seconds / self.store_j if self.store_j > 0 else None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For JSON, in percent of the capacity."""
+        return {
+            "capacity_wh": self.capacity_wh, "start_percent": 100 * self.start, "end_percent": 100 * self.end,
+            "used_percent": 100 * (self.start - self.end), "time_to_empty_s": self.to_empty_s, "empty_s": self.empty_s,
+            "loss_j": self.loss_j, "input_j": self.input_j, "conversion_loss_j": self.conversion_j,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +149,18 @@ class Simulation:
     """Where a policy could switch between plans."""
     status: ThermalStatus | None = None
     """What the phone's system would tell an app; None where there is no skin to go by."""
+    battery: BatteryUse | None = None
+    """Where a state of charge to begin with was given."""
+    surroundings: Surroundings | None = None
+    jobs: JobLog | None = None
+    """What became of the jobs of a run that had some."""
+
+    def phone(self) -> dict[str, Any]:
+        """For JSON: how the phone lay, what its battery did."""
+        return {
+            "case": None if self.surroundings is None else self.surroundings.to_dict(),
+            "battery": None if self.battery is None else self.battery.to_dict(),
+        }
 
     @property
     def energy_j(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ last 30 samples to the oldest of them; with fewer than 3 it is the present headr
 
 Apple publishes no temperatures; its states are read off the same thresholds by what Apple and Android say of them
 (estimated): *fair* as LIGHT, *serious* (the system lowers performance) as MODERATE and SEVERE, *critical* from CRITICAL on.
+A SoC file may have thresholds of its own (``thermal.status``); headroom is Android's alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hetsched.costs import FloatArray
 from hetsched.socs import SoC
 from hetsched.trace import Counter, Instant, Trace
 from hetsched_simulations.history import Columns, write_points
+from hetsched_simulations.sensors import Sampling
 
 SEVERITIES = ("NONE", "LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
 THRESHOLDS_C = (39.0, 43.0, 45.0, 46.5, 52.0, 55.0)
@@ -27,7 +29,8 @@ THRESHOLDS_C = (39.0, 43.0, 45.0, 46.5, 52.0, 55.0)
 HYSTERESIS_K = (1.9, 1.9, 1.9, 1.4, 1.9, 1.9)
 """Of the same HAL."""
 STATES = ("nominal", "fair", "serious", "critical")
-STATE_OF_SEVERITY = (0, 1, 2, 2, 3, 3, 3)
+IOS_THRESHOLDS_C, IOS_HYSTERESIS_K = (39.0, 43.0, 46.5), (1.9, 1.9, 1.4)
+"""From fair on: those of LIGHT, MODERATE and CRITICAL (estimated)."""
 SAMPLE_S = 1.0
 REMEMBERED, FEWEST = 30, 3
 HEADROOM_SPAN_K = 30.0
@@ -91,39 +94,69 @@ class ThermalStatus:
                 write_points(trace, f"headroom/{name}", "1", self.times_s, values)
 
 
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From which skin temperature on each level but the first holds, and how far below it stops."""
+
+    names: tuple[str, ...]
+    from_c: tuple[float, ...]
+    hysteresis_k: tuple[float, ...]
+
+    @classmethod
+    def of(cls, soc: SoC) -> Thresholds:
+        """Of the SoC's file, else of its system."""
+        given = soc.thermal.status
+        if given:
+            android = given[0].name in SEVERITIES
+            names = SEVERITIES if android else STATES
+            return cls(names, tuple(float(v.from_c) for v in given), tuple(float(v.hysteresis_k) for v in given))
+        return APPLES if soc.vendor == "Apple" else PIXELS
+
+    @property
+    def critical_c(self) -> float:
+        """From which skin temperature on the heat is critical, Android's severity or Apple's state."""
+        return next(c for name, c in zip(self.names[1:], self.from_c, strict=True) if name.lower() == "critical")
+
+
+PIXELS = Thresholds(SEVERITIES, THRESHOLDS_C, HYSTERESIS_K)
+APPLES = Thresholds(STATES, IOS_THRESHOLDS_C, IOS_HYSTERESIS_K)
+
+
 def thermal_status(soc: SoC, columns: Columns, final_c: FloatArray) -> ThermalStatus | None:
     """What an app sees during a run; None for a SoC whose file has no skin trips, or that runs neither Android nor Apple's systems.
 
     Args:
         soc: the SoC.
         columns: the run's history.
-        final_c: temperatures of its nodes at the end, [n].
+        final_c: temperatures of its nodes and sensors at the end, [n + s].
     """
     apple = soc.vendor == "Apple"
-    outer = {n for r in soc.thermal.resistances if "ambient" in r.between for n in r.between}
-    nodes = [i for i, n in enumerate(soc.thermal.nodes) if n.name in outer]
+    points, watched = soc.thermal.skin, {soc.thermal.points[i] for i in (*soc.thermal.skin, *soc.thermal.outer)}
     laptop = soc.market is not None and soc.market.tier == "laptop"
-    if not any(t.node in outer for t in soc.thermal.trips) or (laptop and not apple):
+    if not any(t.node in watched for t in soc.thermal.trips) or (laptop and not apple):
         return None
     end = float(columns.start_s[-1] + columns.seconds[-1])
-    skin = np.vstack([columns.node_c, final_c])[:, nodes].max(axis=1)
-    sampled = np.interp(np.arange(0.0, end, SAMPLE_S), np.append(columns.start_s, end), skin)
-    severity = severities(sampled)
-    if apple:
-        return ThermalStatus("ios", STATES, end, sampled, np.array(STATE_OF_SEVERITY)[severity], None, None)
-    return ThermalStatus("android", SEVERITIES, end, sampled, severity, headroom(sampled), forecasts(sampled))
+    times, nodes = np.append(columns.start_s, end), np.vstack([columns.node_c, final_c])
+    asked, sampling = np.arange(0.0, end, SAMPLE_S), Sampling.of(soc.thermal)
+    sampled = np.max([sampling.seen(p, times, asked, nodes[:, p]) for p in points], axis=0)
+    thresholds = Thresholds.of(soc)
+    level = levels(sampled, thresholds)
+    if thresholds.names == STATES:
+        return ThermalStatus("ios", STATES, end, sampled, level, None, None)
+    severe_c = thresholds.from_c[2]
+    return ThermalStatus("android", SEVERITIES, end, sampled, level, headroom(sampled, severe_c), forecasts(sampled, severe_c))
 
 
-def severities(skin_c: FloatArray) -> IntArray:
-    """Severity (0..6) at every sample: it rises at the thresholds at once and falls a hysteresis below them.
+def levels(skin_c: FloatArray, thresholds: Thresholds = PIXELS) -> IntArray:
+    """Level (0..6 or 0..3) at every sample: it rises at the thresholds at once and falls a hysteresis below them.
 
     Examples:
-        >>> severities(np.array([38.0, 39.0, 43.5, 42.0, 41.0, 37.0])).tolist()
+        >>> levels(np.array([38.0, 39.0, 43.5, 42.0, 41.0, 37.0])).tolist()
         [0, 1, 2, 2, 1, 0]
     """
-    thresholds = np.array(THRESHOLDS_C)
-    rising = np.searchsorted(thresholds, skin_c, side="right")
-    falling = np.searchsorted(thresholds - HYSTERESIS_K, skin_c, side="left")
+    from_c = np.array(thresholds.from_c)
+    rising = np.searchsorted(from_c, skin_c, side="right")
+    falling = np.searchsorted(from_c - thresholds.hysteresis_k, skin_c, side="left")
     out, level = [], 0
     for up, down in zip(rising.tolist(), falling.tolist(), strict=True):
         level = max(up, min(level, down))
@@ -131,12 +164,12 @@ def severities(skin_c: FloatArray) -> IntArray:
     return np.array(out, np.int64)
 
 
-def headroom(skin_c: FloatArray) -> FloatArray:
+def headroom(skin_c: FloatArray, severe_c: float = THRESHOLDS_C[2]) -> FloatArray:
     """Thermal headroom at a skin temperature: 0 at 30 °C below SEVERE and colder, 1 at SEVERE, above it more."""
-    return np.asarray(np.maximum((skin_c - (THRESHOLDS_C[2] - HEADROOM_SPAN_K)) / HEADROOM_SPAN_K, 0.0))
+    return np.asarray(np.maximum((skin_c - (severe_c - HEADROOM_SPAN_K)) / HEADROOM_SPAN_K, 0.0))
 
 
-def forecasts(skin_c: FloatArray) -> FloatArray:
+def forecasts(skin_c: FloatArray, severe_c: float = THRESHOLDS_C[2]) -> FloatArray:
     """Headroom :data:`FORECAST_S` ahead, at every sample, for an app that asks once a second from the start."""
     forecast = skin_c.astype(float)
     for n in range(FEWEST, min(REMEMBERED, len(skin_c) + 1)):
@@ -144,7 +177,7 @@ def forecasts(skin_c: FloatArray) -> FloatArray:
     if len(skin_c) >= REMEMBERED:
         windows = np.lib.stride_tricks.sliding_window_view(skin_c, REMEMBERED)
         forecast[REMEMBERED - 1 :] = windows[:, 0] + FORECAST_S * (windows @ _slope(REMEMBERED))
-    return headroom(forecast)
+    return headroom(forecast, severe_c)
 
 
 def _slope(n: int) -> FloatArray:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetsched_simulations.bandwidth import Bus
-from hetsched_simulations.device import Conditions, Device
+from hetsched_simulations.conditions import Conditions
+from hetsched_simulations.device import Device
 from hetsched_simulations.engine import EventLog
-from hetsched_simulations.flow import Profile, cycle_of, profile
+from hetsched_simulations.flow import Profile, cycle_of, periodic
 from hetsched_simulations.full import run_full
 from hetsched_simulations.history import Mode
 from hetsched_simulations.schedutil import HALF_LIFE_S, PERIOD_S
@@ -61,10 +62,12 @@ class Settling:
 
     def _at(self, device: Device, commands: tuple[Command, ...]) -> Profile:
         """One inference at the device's clocks."""
-        used = tuple(device.rates[q] for q in sorted({c.queue for c in commands}))
+        used = (device.other_bytes_s, *(device.rates[q] for q in sorted({c.queue for c in commands})))
         if (commands, used) not in self._constant:
             log = EventLog(self.log.queues, 1, self.log.op_spans)
-            self._constant[commands, used] = profile(self.bus, commands, device.rates, log, device.host)
+            self._constant[commands, used] = periodic(
+                self.bus, commands, device.rates, log, device.host, device.other_bytes_s, self.period_s
+            )
         return self._constant[commands, used]
 
     def _as_flow(self, scratch: Device, commands: tuple[Command, ...], skipped: int, measured: int) -> Settled:
@@ -75,7 +78,7 @@ class Settling:
             scratch.scale()
             p = self._at(scratch, commands)
             cycle = cycle_of(p.latency_s, self.period_s)
-            mode = scratch.mode(p.activity_s / cycle, p.effort_s / cycle, p.busy_s / cycle, p.bytes / cycle)
+            mode = scratch.mode(*p.means(cycle))
             scratch.advance(k * PERIOD_S, (k + 1) * PERIOD_S, mode)
             if k >= skipped:
                 count += PERIOD_S / cycle
@@ -91,16 +94,18 @@ class Settling:
         (end, latency), begin = finished[-1], finished[skipped - 1][0]
         mode = scratch.history.mean(bisect_left(scratch.history.start_s, begin - 1e-12))
         mean_s, cycle = float(np.mean([v for _, v in finished[skipped:]])), (end - begin) / measured
-        nothing = np.zeros(len(mode.busy))
-        return Settled(
-            Profile(mean_s, nothing, nothing, mode.busy * cycle, mode.flow_bytes_s * cycle, _last(kept, end - latency)), cycle, mode
-        )
+        mean = replace(
+            Profile.idle(len(mode.busy)), latency_s=mean_s, busy_s=mode.busy * cycle, bytes=mode.flow_bytes_s * cycle,
+            log=_last(kept, end - latency), cached_bytes=mode.cached_bytes_s * cycle,
+        )  # fmt: skip
+        return Settled(mean, cycle, mode)
 
 
 def _scratch(device: Device) -> tuple[Device, bool]:
     """A device without heat, throttled and loaded like this one; and whether nothing has loaded it yet."""
     scratch = Device(device.soc, device.table, Conditions(thermal=False, governor="schedutil"))
-    scratch.clusters, scratch.power = device.clusters, device.power
+    scratch.clusters, scratch.power, scratch.host = device.clusters, device.power, device.host
+    scratch.share_with(device)
     scratch.governor.actors.states = list(device.governor.states)
     if scratch.schedutil is None or device.schedutil is None:
         return scratch, True

@@ -1,27 +1,28 @@
 """Several models at once: streams of inferences that share the queues, by priority, and the memory bus.
 
 Every stream submits an inference per period. A queue runs the commands of one stream in their order; among the streams whose next
-command is ready it takes the one of the highest priority, then the one that arrived first. Nothing is interrupted: a segment
-runs to its end, as command buffers and delegates do. What arrives while the stream's last inference is still on its way is
-dropped, as a camera drops a frame.
+command is ready it takes the one of the highest priority, then the one that arrived first. Queues that share cores take turns by
+the same rule. Nothing is interrupted: a segment runs to its end, as command buffers and delegates do. What arrives while the
+stream's last inference is still on its way is dropped, as a camera drops a frame.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from simpy import Environment
-from simpy.events import Event
+from simpy.events import Event, Process
 
 from hetsched.errors import OptionError
 from hetsched.trace import Instant, Span, Trace
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.engine import seen, submitted
 from hetsched_simulations.fences import Fence, when
-from hetsched_simulations.machine import Host, Machine
+from hetsched_simulations.machine import Host, Intervals, Machine
 from hetsched_simulations.workload import Command
 
 TRACED = 16
@@ -77,7 +78,10 @@ class _Waiting:
     done: Fence
 
 
-def run_streams(bus: Bus, queues: Sequence[str], streams: Sequence[Stream], duration_s: float, *, model: str = "", soc: str = "") -> Shared:
+def run_streams(
+    bus: Bus, queues: Sequence[str], streams: Sequence[Stream], duration_s: float, *, cores: Sequence[Collection[int]] = (),
+    model: str = "", soc: str = "",
+) -> Shared:  # fmt: skip
     """Run all streams from a common start for a while; every one arrives at time 0 and once a period.
 
     Args:
@@ -85,6 +89,7 @@ def run_streams(bus: Bus, queues: Sequence[str], streams: Sequence[Stream], dura
         queues: names of the queues that the commands refer to.
         streams: what arrives.
         duration_s: arrivals stop then; what is on its way is finished.
+        cores: of each queue; those that have some in common do not run at once. Empty: no two have.
         model: for the trace.
         soc: for the trace.
 
@@ -94,25 +99,38 @@ def run_streams(bus: Bus, queues: Sequence[str], streams: Sequence[Stream], dura
     if duration_s <= 0 or any(s.period_s <= 0 or s.deadline_s <= 0 for s in streams):
         raise OptionError("periods, deadlines and the duration of a shared run must be positive")
     env = Environment()
-    busy = [0.0] * len(queues)
+    busy = np.zeros(len(queues))
 
-    def observe(a: float, b: float) -> None:
-        for q, on in enumerate(machine.busy):
-            busy[q] += on * (b - a)
+    def observe(passed: Intervals) -> None:
+        nonlocal busy
+        busy = busy + passed.seconds @ passed.busy
 
     machine = Machine(env, bus, [1.0] * len(queues), observe, Host())
     trace = Trace("simulated", model, soc, tuple(queues))
-    shared = _SharedQueues(env, machine, streams, trace)
-    outcomes = tuple(StreamOutcome() for _ in streams)
-    arrivals = [env.process(_arrivals(env, shared, k, s, outcomes[k], duration_s)) for k, s in enumerate(streams)]
+    outcomes, arrivals = submit(env, machine, streams, duration_s, trace, cores)
     env.run(until=env.all_of(arrivals))
     machine.settle()
     trace.spans.sort(key=lambda s: (s.start_s, s.end_s))
-    return Shared(outcomes, tuple(b / max(float(env.now), duration_s) for b in busy), trace)
+    return Shared(outcomes, tuple((busy / max(float(env.now), duration_s)).tolist()), trace)
+
+
+def submit(
+    env: Environment, machine: Machine, streams: Sequence[Stream], duration_s: float, trace: Trace,
+    cores: Sequence[Collection[int]] = (), since_s: float = 0.0,
+) -> tuple[tuple[StreamOutcome, ...], list[Process]]:  # fmt: skip
+    """Let all streams arrive for so long.
+
+    Returns:
+        What becomes of those that arrive from ``since_s`` on, and the processes that end with the last inference of each stream.
+    """
+    shared = _SharedQueues(env, machine, streams, trace, cores)
+    outcomes = tuple(StreamOutcome() for _ in streams)
+    arrivals = [_arrivals(env, shared, k, s, outcomes[k], duration_s, since_s) for k, s in enumerate(streams)]
+    return outcomes, [env.process(a) for a in arrivals]
 
 
 def _arrivals(
-    env: Environment, shared: _SharedQueues, index: int, stream: Stream, outcome: StreamOutcome, duration_s: float
+    env: Environment, shared: _SharedQueues, index: int, stream: Stream, outcome: StreamOutcome, duration_s: float, since_s: float
 ) -> Generator[Event, Any, None]:
     """Submit an inference a period; the process ends when the last one has."""
     running: Fence | None = None
@@ -121,11 +139,13 @@ def _arrivals(
         due = count * stream.period_s
         if due > float(env.now):
             yield env.timeout(due - float(env.now))
+        counts = due >= since_s * (1 - 1e-9)
         if running is not None and not running.signalled:
-            outcome.dropped += 1
+            outcome.dropped += counts
         else:
             running = shared.submit(index, count)
-            env.process(_watch(env, shared, stream, running, outcome, count))
+            if counts:
+                env.process(_watch(env, shared, stream, running, outcome, count))
         count += 1
     if running is not None:
         yield running.wait()
@@ -146,9 +166,13 @@ def _watch(
 class _SharedQueues:
     """One command list a queue and stream; a queue takes the ready head of the highest priority."""
 
-    def __init__(self, env: Environment, machine: Machine, streams: Sequence[Stream], trace: Trace) -> None:
+    def __init__(
+        self, env: Environment, machine: Machine, streams: Sequence[Stream], trace: Trace, cores: Sequence[Collection[int]]
+    ) -> None:
         self.env, self.machine, self.streams, self.trace = env, machine, streams, trace
         used = sorted({c.queue for s in streams for c in s.commands})
+        self.rivals = {q: [o for o in used if cores and o != q and {*cores[q]} & {*cores[o]}] for q in used}
+        self.running: set[int] = set()
         self.lists = {q: [deque[_Waiting]() for _ in streams] for q in used}
         self.woken = {q: env.event() for q in used}
         for q in used:
@@ -168,18 +192,33 @@ class _SharedQueues:
         if not self.woken[queue].triggered:
             self.woken[queue].succeed()
 
+    def _next(self, queue: int) -> _Waiting | None:
+        """The ready command that the queue would take."""
+        heads = [row[0] for row in self.lists[queue] if row and row[0].ready.signalled]
+        return min(heads, key=self._rank, default=None)
+
+    def _rank(self, w: _Waiting) -> tuple[int, float, int]:
+        return self.streams[w.stream].priority, w.arrived_s, w.stream
+
+    def _gives_way(self, queue: int, w: _Waiting) -> bool:
+        """Whether a queue with the same cores runs, or has something that goes first."""
+        waiting = (self._next(o) for o in self.rivals[queue])
+        return any(o in self.running for o in self.rivals[queue]) or any(v is not None and self._rank(v) < self._rank(w) for v in waiting)
+
     def _serve(self, queue: int) -> Generator[Event, Any, None]:
         while True:
-            heads = [row[0] for row in self.lists[queue] if row and row[0].ready.signalled]
-            if not heads:
+            w = self._next(queue)
+            if w is None or self._gives_way(queue, w):
                 self.woken[queue] = self.env.event()
                 yield self.woken[queue]
                 continue
-            w = min(heads, key=lambda w: (self.streams[w.stream].priority, w.arrived_s, w.stream))
             self.lists[queue][w.stream].popleft()
+            self.running.add(queue)
             began = float(self.env.now)
-            for work in w.command.work:
-                yield self.machine.run(queue, work)
+            yield self.machine.run(queue, w.command.work)
+            self.running.discard(queue)
+            for rival in self.rivals[queue]:
+                self._wake(rival)
             if w.iteration < TRACED:
                 name = f"{self.streams[w.stream].name}: {w.command.name}"
                 end = float(self.env.now)

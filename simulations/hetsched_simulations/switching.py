@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,10 +25,13 @@ from hetsched_simulations.device import Device
 from hetsched_simulations.engine import EventLog
 from hetsched_simulations.flow import cycle_of, profile
 from hetsched_simulations.result import Levelled, Switched
+from hetsched_simulations.status import Thresholds
 from hetsched_simulations.workload import Command, Work, commands_of
 
 REMEMBERED_S = 60.0
 """How much of the load history a policy sees."""
+FORGOTTEN_S = 5.0
+"""Time constant of what a level is seen to deliver (estimated: some polls of a governor)."""
 WORKING = 0.1
 """Share of an inference that a queue works from which on its clocks count for whether a level is throttled."""
 
@@ -54,7 +57,7 @@ class Levels:
     level: int = 0
     """Of the plan that the run begins with."""
     battery: float = 1.0
-    """State of charge, 0 to 1; it stays."""
+    """State of charge, 0 to 1, where the run has no battery: it stays."""
 
 
 class Switching:
@@ -64,7 +67,7 @@ class Switching:
         """Raises :class:`OptionError` if a level's table has other queues."""
         self.levels, self.device = levels, device
         self.plans = dict(sorted({**levels.others, levels.level: first}.items()))
-        if any(p.table.queues != first.table.queues for p in self.plans.values()):
+        if len({tuple((q.name, q.processor) for q in p.table.queues) for p in self.plans.values()}) > 1:
             raise OptionError("the plans of the levels are for different queues: make them with one call of 'hetsched plan --levels'")
         self.commands = {n: commands_of(p.table, p.order, p.alternative) for n, p in self.plans.items()}
         self._used: dict[int, npt.NDArray[np.bool_]] = {}
@@ -74,31 +77,44 @@ class Switching:
         self.target = self.level
         self._loads: deque[Load] = deque()
         self._intervals = 0
+        self._asked_at_s = -math.inf
         thermal = device.soc.thermal
-        self._nodes = tuple(n.name for n in thermal.nodes) if device.thermal else ()
-        outer = {n for r in thermal.resistances if "ambient" in r.between for n in r.between}
-        self._skin = [k for k, n in enumerate(self._nodes) if n in outer]
+        self._nodes = thermal.points if device.thermal else ()
+        self._skin = thermal.skin if device.thermal else ()
         self._trips = _lowest_trips(device.soc, self._nodes)
-        self._known = tuple(self._known_level(n, bus, period_s) for n in self.plans)
-        device.hold(first.clocks)
+        self._critical_c = Thresholds.of(device.soc).critical_c if device.thermal else None
+        self._bus, self._asked_s = bus, period_s
+        self._known = {n: self._known_level(n, bus, period_s) for n in self.plans}
+        self._alone_s: dict[Hashable, float] = {}
+        self.hold(levels.level)
 
     def _known_level(self, number: int, bus: Bus, period_s: float | None) -> Level:
         """What the plan of a level does while nothing is throttled, at the temperatures of the beginning."""
         device = self.device
-        device.hold(self.plans[number].clocks)
-        p = profile(bus, self.commands[number], device.rates, EventLog((), 0), device.host)
+        self.hold(number)
+        p = profile(bus, self.commands[number], device.rates, EventLog((), 0), device.host, device.other_bytes_s)
         working = np.flatnonzero(p.busy_s >= WORKING * p.latency_s)
         self._used[number] = np.asarray((device.clusters.share[working] > 0).any(axis=0))
-        cycle = cycle_of(p.latency_s, period_s)
-        mode = device.mode(p.activity_s / cycle, p.effort_s / cycle, p.busy_s / cycle, p.bytes / cycle)
+        mode = device.mode(*p.means(cycle_of(p.latency_s, period_s)))
         return Level(number, p.latency_s, tuple(device.heat_w(mode).tolist()) if device.thermal else ())
 
     def _next_ask(self, now_s: float) -> float:
         period = self.levels.policy.period_s
         return period if math.isinf(period) else (math.floor(now_s / period + 1e-6) + 1) * period
 
-    def ask(self, now_s: float) -> bool:
-        """Ask the policy at the end of an inference; whether it wants another level than runs."""
+    def slowed(self, latency_s: float, doing: Hashable = None, commands: Sequence[Command] | None = None) -> float:
+        """By how much what is done (an inference, or ``commands`` by the name of ``doing``) took longer than at the level's clocks."""
+        if commands is None:
+            return latency_s / self._known[self.level].latency_s
+        key = (self.level, doing)
+        if key not in self._alone_s:
+            rates = self.device.clusters.rates(self.device.base)
+            self._alone_s[key] = profile(self._bus, commands, rates, EventLog((), 0), self.device.host, self.device.other_bytes_s).latency_s
+        return latency_s / self._alone_s[key]
+
+    def ask(self, now_s: float, slowed: float) -> bool:
+        """Ask the policy at the end of an inference that took so much longer than at the level's clocks; whether it wants another level."""
+        self._note_pace(now_s, slowed)
         seen = self._observation(now_s)
         self.next_ask_s = self._next_ask(now_s)
         wanted = self.levels.policy.wanted(seen)
@@ -106,6 +122,15 @@ class Switching:
             raise OptionError(f"the policy {type(self.levels.policy).__name__} wants the level {wanted!r}: it must be a whole number")
         self.target = seen.nearest(wanted)
         return self.target != self.level
+
+    def _note_pace(self, now_s: float, slowed: float) -> None:
+        """Remember what an inference takes at this level: a mean that forgets, since governors go up and down."""
+        known, took_s = self._known[self.level], slowed * self._known[self.level].latency_s
+        fresh = known.seen_s is None or self._asked_at_s < self._since_s
+        weight = 1.0 if fresh else -math.expm1(-(now_s - self._asked_at_s) / FORGOTTEN_S)
+        before = took_s if known.seen_s is None else known.seen_s
+        self._known[self.level] = replace(known, seen_s=before + weight * (took_s - before))
+        self._asked_at_s = now_s
 
     def begin(self, now_s: float) -> tuple[Command, ...]:
         """Start the switch to the level that was asked for: what the host has to do for it, perhaps nothing."""
@@ -117,7 +142,11 @@ class Switching:
         """The switch is done: the new level's clocks hold."""
         self.switches[-1] = replace(self.switches[-1], seconds=now_s - self.switches[-1].time_s)
         self.level, self._since_s = self.target, now_s
-        self.device.hold(self.plans[self.level].clocks)
+        self.hold(self.level)
+
+    def hold(self, number: int) -> None:
+        """Have the clocks and the cores of a level."""
+        self.device.hold(self.plans[number].clocks, self.plans[number].table.queues)
 
     def _observation(self, now_s: float) -> Observation:
         device = self.device
@@ -130,8 +159,10 @@ class Switching:
         node_c = tuple(device.node_c.tolist()) if self._nodes else ()
         skin_c = max((node_c[k] for k in self._skin), default=None)
         return Observation(
-            now_s, self.level, now_s - self._since_s, self._known, self._nodes, node_c, skin_c, self._clock(), self._trips,
-            self.levels.battery, tuple(self._loads), self._after,
+            now_s, self.level, round(now_s - self._since_s, 9), tuple(self._known.values()), self._nodes, node_c, skin_c,
+            self._clock(), self._trips,
+            self.levels.battery if device.supply is None else device.supply.charge, tuple(self._loads), self._after,
+            self._critical_c, self._asked_s,
         )  # fmt: skip
 
     def _after(self, heat_w: Sequence[float], seconds: float) -> tuple[float, ...]:

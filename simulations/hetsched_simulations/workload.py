@@ -33,6 +33,8 @@ class Work:
     """Share of its dynamic power that the queue draws while it works, on average."""
     host_w: float = 0.0
     """What the host draws meanwhile for it, at the top clocks: launch, cache maintenance, spinning for its fences."""
+    hits: float = 0.0
+    """The share of its bytes that the system cache serves while nobody else moves anything."""
 
     @property
     def seconds(self) -> float:
@@ -71,7 +73,7 @@ def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[in
 
 
 def _with_spins(table: CostTable, segments: Sequence[Segment], commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Add the table's energy of every switch of queues (``sync_energy_j``) to the command after it, evenly over its time.
+    """Add the table's energy of every switch of queues (``sync_energy_j``, at the top clocks) to the command after it, evenly.
 
     As in :func:`hetsched.segments.schedule`, each switch in the global order and the host's wait at the end spin once. The
     last wait is added to the last command, and what comes before a command that takes no time to a later one.
@@ -88,7 +90,7 @@ def _with_spins(table: CostTable, segments: Sequence[Segment], commands: Sequenc
         if c.seconds > 0 and lasting:
             if c.index == lasting[-1]:
                 carried += sum(owed[c.index + 1 :])
-            spin_w, carried = carried / c.seconds, 0.0
+            spin_w, carried = carried / c.seconds / table.host_share, 0.0
             out[c.index] = replace(c, work=tuple(replace(w, host_w=w.host_w + spin_w) for w in c.work))
     return tuple(out)
 
@@ -102,19 +104,26 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
     bandwidth = float(table.bandwidth_bytes_s[s.queue])
     work: list[Work] = []
     if s.launch_s > 0:
-        host_w = float(table.launch_energy_j[s.queue]) / s.launch_s
+        host_w = float(table.launch_energy_j[s.queue]) / s.launch_s / table.host_share
         work.append(Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s, activity=0.0, host_w=host_w))
     work += [_transfer(table, t, bandwidth) for t in s.transfers]
     for op in s.ops:
         a = alternative[op]
         moved = float(table.dram_bytes[a])
-        work.append(
-            Work(
-                "op", table.op_names[op], float(table.overhead_s[a]), float(table.compute_s[a]),
-                moved / bandwidth, moved, bandwidth, effort=float(table.effort[a]) if len(table.effort) else 1.0,
-            )
+        piece = Work(
+            "op", table.op_names[op], float(table.overhead_s[a]), float(table.compute_s[a]),
+            moved / bandwidth, moved, bandwidth, effort=float(table.effort[a]) if len(table.effort) else 1.0,
         )  # fmt: skip
+        cached = float(table.cache_bytes[a]) if len(table.cache_bytes) else 0.0
+        work.append(_cached(piece, cached, table.cache_bytes_s) if cached > 0.0 else piece)
     return work
+
+
+def _cached(piece: Work, served: float, cache_bytes_s: float) -> Work:
+    """An op of which the system cache serves so many bytes more: all go through it, in no more time than the op takes anyway."""
+    every = piece.bytes + served
+    traffic_s = max(piece.traffic_s, min(every / cache_bytes_s, piece.compute_s))
+    return replace(piece, traffic_s=traffic_s, bytes=every, demand_bytes_s=every / traffic_s if traffic_s > 0 else 0.0, hits=served / every)
 
 
 def _transfer(table: CostTable, t: Transfer, bandwidth: float) -> Work:

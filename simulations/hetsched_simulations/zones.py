@@ -71,9 +71,12 @@ class Zone(ABC):
     """A sensor with its trips, polled every ``polling_s`` on the grid ``k polling_s``."""
 
     node: int
+    """Of the points that have a temperature: nodes, then sensors."""
     name: str
     polling_s: float
     trips: list[Trip]
+    step_mc: int = field(default=0, kw_only=True)
+    """Readings are rounded to multiples of this; 0: not at all."""
 
     def next_poll(self, now_s: float) -> float:
         """The first time on the grid after ``now_s``."""
@@ -83,9 +86,11 @@ class Zone(ABC):
     def poll(self, temperature_c: float, actors: Actors) -> list[TripEvent]:
         """One update: set the targets and return the trips that fired or cleared."""
         now = round(1000 * temperature_c)
+        if self.step_mc:
+            now = round(now / self.step_mc) * self.step_mc
         crossed = [t for t in self.trips if t.crossed(now)]
         self.update(now, actors)
-        return [TripEvent(self.name, temperature_c, t.temperature_mc / 1000, t.fired) for t in crossed]
+        return [TripEvent(self.name, now / 1000 if self.step_mc else temperature_c, t.temperature_mc / 1000, t.fired) for t in crossed]
 
     @property
     def quiet(self) -> bool:
@@ -95,7 +100,7 @@ class Zone(ABC):
     @property
     def lowest_mc(self) -> int:
         """The temperature from which on polls matter, millidegrees."""
-        return min(t.temperature_mc for t in self.trips)
+        return min(t.temperature_mc for t in self.trips) - self.step_mc // 2
 
     @abstractmethod
     def update(self, now_mc: int, actors: Actors) -> None:

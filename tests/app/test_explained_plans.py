@@ -99,19 +99,19 @@ def test_a_queue_that_refuses_floats_says_what_integers_would_save(two_branch: P
 def test_levels_are_explained_each_by_itself(two_branch: Path, tmp_path: Path) -> None:
     path = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True).save(tmp_path / "p.json")
     entries = read_plan(path).deployment.entries
-    for level in (0, 1, 2, 3):
+    for level in (0, 1, 2, 3, 4):
         found = explain_plan(path, level=level)
-        assert found.plan == entries[level].plan and found.unit == ("J" if level == 3 else "s")
+        assert found.plan == entries[level].plan and found.unit == ("J" if level >= 3 else "s")
         op = explain(path, "stem", level=level)
         assert op.objective == entries[level].plan.objective
-        assert op.closed == (("npu",) if level >= 2 else ())
+        assert op.closed == ((), (), ("npu",), ("npu",), ("gpu", "npu"))[level]
         offered = {e.queue for e in (*op.elsewhere, *op.precisions)}
         assert "npu" not in offered if level >= 2 else op.placement.queue == "npu" or "npu" in offered
     off = {b.solver: b for b in entries[2].plan.baselines}
     assert off["single:npu"].latency_s is None and "npu" not in off["vendor"].accounts.segments  # type: ignore[union-attr]
-    assert "npu is off at this level" in shown("explain", path, "stem", "--level", "2")
-    with pytest.raises(OptionError, match="no plan for level 4"):
-        explain_plan(path, level=4)
+    assert "npu is off in this plan" in shown("explain", path, "stem", "--level", "2")
+    with pytest.raises(OptionError, match="no plan for level 5"):
+        explain_plan(path, level=5)
     with pytest.raises(OptionError, match="no phase 'decode': it has inference"):
         explain_plan(path, "decode")
 

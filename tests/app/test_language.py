@@ -286,8 +286,10 @@ def test_simulation_has_first_token_and_steps(folder: Folder, tmp_path: Path) ->
     assert s["duration_s"] == pytest.approx((s["ttft_ms"] + 32 * s["decode_ms"]["mean"]) / 1e3)
     spans = simulated.trace.spans
     assert {x.iteration for x in spans} == {0, 1} and sum(x.name == "sample" for x in spans) == 2
-    with pytest.raises(OptionError, match="simulated once"):
-        hetsched.simulate(found, duration_s=5)
+    with pytest.raises(OptionError, match="say with --duration for how long"):
+        hetsched.simulate(found, chat={"turns": 2})
+    with pytest.raises(OptionError, match="say with --duration for how long"):
+        hetsched.simulate(found, battery=0.05)
     with pytest.raises(OptionError, match="does not run yet"):
         hetsched.run(found, delegate="null")
 

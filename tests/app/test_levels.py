@@ -23,33 +23,33 @@ def planned(two_branch: Path) -> hetsched.Planned:
 
 def test_every_level_has_its_plan(planned: hetsched.Planned) -> None:
     entries = planned.deployment.entries
-    assert [e.level for e in entries] == [0, 1, 2, 3]
-    cool, slow, off, least = (e.plan for e in entries)
+    assert [e.level for e in entries] == [0, 1, 2, 3, 4]
+    cool, slow, off, least, _ = (e.plan for e in entries)
     assert 0 < entries[1].clocks["npu"] < 1
     assert slow.prediction.latency_s >= cool.prediction.latency_s
     assert all(p.queue != "npu" for plan in (off, least) for p in plan.placements)
     assert least.objective == "energy"
     assert least.prediction.energy_j <= off.prediction.energy_j * 1.5
     assert planned.plan == cool
-    assert [row["level"] for row in planned.summary()["levels"]] == [0, 1, 2, 3]
+    assert [row["level"] for row in planned.summary()["levels"]] == [0, 1, 2, 3, 4]
     json.dumps(planned.summary(), allow_nan=False)
 
 
 def test_the_file_holds_them_and_each_reads_back(planned: hetsched.Planned, tmp_path: Path) -> None:
     path = planned.save(tmp_path / "p.json")
     assert Deployment.from_file(path).entries == planned.deployment.entries
-    for level in range(4):
+    for level in range(5):
         again = read_plan(path, level)
         assert again.plan == planned.deployment.entries[level].plan
         simulated = hetsched.simulate(path, level=level)
         assert simulated.outcome.first_s == pytest.approx(again.plan.prediction.simulated_s, rel=1e-6)
-    with pytest.raises(OptionError, match="no plan for level 4"):
-        read_plan(path, 4)
+    with pytest.raises(OptionError, match="no plan for level 5"):
+        read_plan(path, 5)
 
 
 def test_switches_say_what_has_to_be_packed(planned: hetsched.Planned) -> None:
     switches = {(s.before[1], s.after[1]): s for s in planned.deployment.switches}
-    assert set(switches) == {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)}
+    assert set(switches) == {(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (3, 4), (4, 3)}
     leaves = {level: {p.queue for p in planned.deployment.entries[level].plan.placements} for level in range(4)}
     if leaves[0] == leaves[1] == {"npu"}:
         assert switches[0, 1].weight_bytes == 0
@@ -76,7 +76,7 @@ def test_a_level_that_cannot_place_the_model_says_why(two_branch: Path) -> None:
     first = hetsched.load(two_branch, DIMS).ops[0].name
     planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, forced={first: "npu"})
     assert [e.level for e in planned.deployment.entries] == [0, 1]
-    assert [n.split(" has no plan")[0] for n in planned.plan.notes if "has no plan" in n] == ["level 2", "level 3"]
+    assert [n.split(" has no plan")[0] for n in planned.plan.notes if "has no plan" in n] == ["level 2", "level 3", "level 4"]
 
 
 def test_every_level_is_priced_with_the_anchors_of_the_plan(two_branch: Path, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_every_level_is_priced_with_the_anchors_of_the_plan(two_branch: Path, tm
     anchors = [f"chip={PHONE},latency_ms=5,unit=cpu"]
     planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, anchors=anchors, forbidden={"*": "gpu"})
     path = planned.save(tmp_path / "p.json")
-    assert planned.deployment.entries[3].precision == "w8a8"
-    for level in range(4):
+    assert planned.deployment.entries[3].precision == "w8a8-dynamic"
+    for level in range(5):
         again = read_plan(path, level)
         kept = {p.op: p.seconds for p in again.plan.placements}
         priced = {again.table.op_names[i]: float(again.table.time_s[a]) for i, a in enumerate(again.placement[1])}
@@ -97,4 +97,4 @@ def test_every_level_is_priced_with_the_measurements_of_the_plan(two_branch: Pat
     profile = tmp_path / "times.csv"
     profile.write_text("name,op,unit,bits,time_ms\nfc,Gemm,npu,16,5\n", "utf-8")
     planned = hetsched.plan(two_branch, PHONE, dims=DIMS, time_limit_s=0.5, levels=True, measured=profile)
-    assert [e.level for e in planned.deployment.entries] == [0, 1, 2, 3]
+    assert [e.level for e in planned.deployment.entries] == [0, 1, 2, 3, 4]

@@ -29,7 +29,7 @@ def test_summary_has_the_stable_keys(planned: hetsched.Planned) -> None:
     assert list(planned.summary()) == [
         "model", "soc", "solver", "status", "objective", "latency_ms", "latency_ms_interval", "simulated_ms", "energy_mj",
         "power_basis", "peak_memory_mb", "lower_bound_ms", "gap", "segments", "ops_by_processor", "baselines", "wall_s", "plan_path",
-        "accounts", "losses",
+        "period_ms", "accounts", "losses",
     ]  # fmt: skip
     json.dumps(planned.summary(), allow_nan=False)
 

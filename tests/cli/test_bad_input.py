@@ -166,6 +166,18 @@ def cold_ambient(folder: Path) -> list[object]:
     return ["simulate", good(folder), *SOC, "--ambient", "-300"]
 
 
+def fuller_than_full(folder: Path) -> list[object]:
+    return ["simulate", good(folder), *SOC, "--duration", "1s", "--battery", "150"]
+
+
+def think_without_unit(folder: Path) -> list[object]:
+    return ["simulate", good(folder), *SOC, "--duration", "1s", "--think", "5"]
+
+
+def deadline_without_unit(folder: Path) -> list[object]:
+    return ["simulate", good(folder), *SOC, "--duration", "1s", "--deadline", "33"]
+
+
 def silly_duration(folder: Path) -> list[object]:
     return ["simulate", good(folder), *SOC, "--duration", "ten minutes"]
 
@@ -305,6 +317,7 @@ KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (unknown_soc, "snapdragon-9000"), (malformed_soc, "soc.yaml"), (hostile_soc, "soc.yaml"), (unknown_solver, "magic"),
     (unknown_objective, "beauty"), (unknown_precision, "w0a0"), (unwritable, "no/such/folder"), (unknown_op, "nope"),
     (not_a_plan, "plan.json"), (broken_json, "plan.json"), (cold_ambient, "-300"), (silly_duration, "ten minutes"),
+    (fuller_than_full, "--battery 150"), (think_without_unit, "--think '5' has no unit"), (deadline_without_unit, "has no unit"),
     (unknown_trace_format, "trace.mp3"), (phone_plan_here, "snapdragon-8-gen-3"), (missing_inputs, "nowhere.npz"),
     (pickled_inputs, "x.npz"), (misshapen_inputs, "x.npz"), (report_of_nothing, "nowhere.json"), (report_of_garbage, "trace.parquet"),
     (onto_the_model, "good.onnx"), (onto_a_device, "/dev/null"), (onto_another_kind, "weights.bin"), (onto_the_inputs, "x.npz"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli import main, show
+from hetsched.cli import main, show, show_simulation
 
 Runner = Callable[..., list[str]]
 COLUMNS = ["what", "first", "second"]
@@ -101,3 +101,25 @@ def test_compare_leaves_columns_out(shown: Runner, two_branch: Path, width: int,
     assert "verdict" in head and "latency" in head and "holds" in head
     every = ("SoC", "tier", "verdict", "latency", "80 %", "energy", "NPU memory", "first compile", "holds")
     assert len([c for c in every if c in head]) == heads
+
+
+def test_four_policies_fit(shown: Runner) -> None:
+    run = {
+        "inferences": 1234567, "latency_ms": {"median": 1234.0, "p90": 1234.0, "p99": 0.605}, "peak_temperatures_c": {"skin": 52.9},
+        "throttled": {"steps": 3, "seconds": 1234.0}, "energy_j": {"npu": 12345.0}, "levels": {"switches": 123, "seconds": {"0": 60.0}},
+        "model": "m", "soc": "s", "ambient_c": 35.0, "duration_s": 3600.0, "trace_path": None, "case": None, "battery": None,
+    }  # fmt: skip
+    names = ("static", "reactive", "predictive", "battery-saver")
+    lines = shown(80, call=lambda: show_simulation.comparison(dict.fromkeys(names, run)))
+    head, *rows = lines[1:6]
+    assert all(len(line.rstrip()) <= 80 for line in (head, *rows)) and [row.split()[0] for row in rows] == list(names)
+    assert "policy" in head and "energy" in head
+
+
+def test_levels_fit(shown: Runner) -> None:
+    level = {
+        "phase": "prefill", "level": 3, "latency_ms": 1234.0, "energy_mj": 1234.0, "power_w": 12.34,
+        "places": ["cpu f32", "cpu w8a8", "gpu f16"], "switch_weight_mb": 1234.0, "switch_ms": 1234.0,
+    }  # fmt: skip
+    lines = shown(80, call=lambda: show.levels([level]))
+    assert max(len(line.rstrip()) for line in lines[:3]) <= 80 and "cpu f32, cpu w8a8, gpu f16" in lines[2]

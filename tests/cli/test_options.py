@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hetsched.cli import options
 from hetsched.errors import OptionError
 
-DURATIONS = [("10min", 600.0), ("90s", 90.0), ("250ms", 0.25), ("1.5", 1.5), ("2h", 7200.0), ("1e-3 s", 1e-3)]
+DURATIONS = [("10min", 600.0), ("90s", 90.0), ("250ms", 0.25), ("2h", 7200.0), ("1e-3 s", 1e-3)]
 
 
 @pytest.mark.parametrize(("text", "value"), DURATIONS)
@@ -18,6 +18,12 @@ def test_durations(text: str, value: float) -> None:
 @pytest.mark.parametrize(("text", "value"), [("300MB", 300_000_000), ("2GiB", 2 << 30), ("17", 17)])
 def test_sizes(text: str, value: int) -> None:
     assert options.nbytes(text, "--memory-limit") == value
+
+
+@pytest.mark.parametrize("text", ["5", "1.5", "0"])
+def test_a_time_has_a_unit(text: str) -> None:
+    with pytest.raises(OptionError, match=f"--target '{text}' has no unit: write for example 33ms"):
+        options.seconds(text, "--target")
 
 
 @pytest.mark.parametrize("text", ["", "ten", "10 parsecs", "-5s", "5s5s", "nan", "inf"])

@@ -47,7 +47,7 @@ def test_the_list_for_machines(run: Runner) -> None:
     rows = json.loads(run("socs", "--json")[1])
     assert {tuple(r) for r in rows} == {
         ("id", "name", "vendor", "tier", "release", "cpu", "gpu", "npu", "npu_float_tops", "npu_int8_tops", "memory_gb_s",
-         "memory_reachable_gb_s", "estimated_share")
+         "memory_reachable_gb_s", "estimated_share", "heat_basis")
     }  # fmt: skip
     phone = next(r for r in rows if r["id"] == "snapdragon-8-gen-3")
     soc = load_soc("snapdragon-8-gen-3")
@@ -63,7 +63,8 @@ def test_one_soc_is_drawn(run: Runner) -> None:
     soc = load_soc("snapdragon-8-gen-3")
     lines = [line for p in soc.processors for line in processor_lines(soc, p)] + memory_lines(soc)
     texts = [text for _, text in lines] + [link_line(k) for k in soc.links] + trip_lines(soc)
-    for text in (*texts, "3 x 3.15 GHz at 0.98 V~ (cores 2-4)", "4.5 K/W~ to ambient"):
+    away = next(r.k_per_w.value for r in soc.thermal.resistances if "ambient" in r.between)
+    for text in (*texts, "3 x 3.15 GHz at 0.98 V~ (cores 2-4)", "4 K/W~ to case", f"{away:g} K/W to ambient"):
         assert text in out, text
 
 

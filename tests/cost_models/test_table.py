@@ -270,3 +270,15 @@ def test_a_runtime_without_a_path_to_the_npu_leaves_it_out(graph_of: Callable[..
     kinds = [q.kind for q in table.queues]
     assert "npu" not in {kinds[q] for q in table.alt_queue} and "gpu" in {kinds[q] for q in table.alt_queue}
     assert any("has no path to this NPU" in r.reason for r in table.refusals[0] if kinds[r.queue] == "npu")
+
+
+def test_a_slowed_host_submits_at_less_power(float_graph: Graph, soc: SoC) -> None:
+    """The core that launches draws ``C V^2 f`` and leakage like any other; the simulator is told its power at the top."""
+    t = build_table(float_graph, soc)
+    slow = table_at(t, soc, {"cpu": 0.5})
+    assert (slow.launch_energy_j[t.launch_s > 0] < t.launch_energy_j[t.launch_s > 0]).all()
+    spun = t.sync_energy_j > 0
+    assert spun.any() and (slow.sync_energy_j[spun] < t.sync_energy_j[spun]).all()
+    assert np.allclose(slow.launch_energy_j / slow.host_share, t.launch_energy_j)
+    assert np.array_equal(slow.launch_s, t.launch_s)
+    assert np.array_equal(table_at(t, soc, {"npu": 0.5}).launch_energy_j, t.launch_energy_j)

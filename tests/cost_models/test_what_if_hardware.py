@@ -64,6 +64,21 @@ def test_a_larger_system_cache_takes_traffic_off_the_bus(chip: str, kind: str, n
         assert more[-1][2] < 0.1 * before[2] and more[-1][1] < before[1]
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", ["cpu", "gpu", "npu"])
+@pytest.mark.parametrize("name", ["decoding", "convolutions"])
+def test_what_no_longer_crosses_the_bus_is_what_the_cache_serves(chip: str, kind: str, name: str, request: pytest.FixtureRequest) -> None:
+    graph, soc = request.getfixturevalue(name), load_soc(chip)
+    plain, cached = build_table(graph, soc), build_table(graph, overridden(soc, {"memory.system_cache_mb": "64"}))
+    assert not plain.cache_bytes.any() and plain.cache_bytes_s == float("inf")
+    here = on(cached, kind)
+    assert (cached.cache_bytes >= 0).all()
+    assert (cached.dram_bytes + cached.cache_bytes)[here].sum() == pytest.approx(plain.dram_bytes[here].sum(), rel=1e-9)
+    assert cached.cache_bytes_s == pytest.approx(2.3 * soc.memory.peak_bytes_s.value)
+    given = overridden(soc, {"memory.system_cache_mb": "64", "memory.system_cache_gbps": "300"})
+    assert build_table(graph, given).cache_bytes_s == 300e9
+
+
 def test_what_it_serves_is_smaller_than_what_was_added(soc: SoC, decoding: Graph) -> None:
     """Weights of 67 MB in float16 against a cache of 1 MB more: all of them stream."""
     before, after = (total(build_table(decoding, s), "npu") for s in (soc, overridden(soc, {"memory.system_cache_mb": "2"})))

@@ -229,7 +229,7 @@ def test_explain_adds_conditions_where_the_costs_are_at_hand(random_table, graph
     bare, free, full = explain(plan, "op4"), explain(plan, "op4", table), explain(plan, "op4", table, closed=["cpu0"])
     assert bare.elsewhere == () and bare.conditions() == []
     assert full.elsewhere == tuple(e for e in free.elsewhere if e.queue != "cpu0") and len(full.elsewhere) < len(free.elsewhere)
-    assert full.conditions() == [*(sentence(e, "latency") for e in full.elsewhere), "cpu0 is off at this level"]
+    assert full.conditions() == [*(sentence(e, "latency") for e in full.elsewhere), "cpu0 is off in this plan"]
     changes = smallest_changes(plan, table)
     assert set(changes) == set(table.op_names)
     assert changes["op4"] == tuple(filter(None, (shortest(e, "latency") for e in free.elsewhere)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import product
 
 import numpy as np
@@ -61,6 +62,30 @@ def test_the_compiled_dp_gives_the_same_answer(random_table, seed, n, shared, ca
         assert (compiled.exact, compiled.width) == (plain.exact, plain.width)
 
 
+def a_tensor_for_each_reader(c):
+    """The same ops; each writes one tensor for each of its readers."""
+    d = copy(c)
+    d.producer, d.transfer, d.inputs, d.outputs = [], [], [[] for _ in range(c.n)], [[] for _ in range(c.n)]
+    for op, row in enumerate(c.inputs):
+        for t in row:
+            d.inputs[op].append(len(d.producer))
+            if c.producer[t] >= 0:
+                d.outputs[c.producer[t]].append(len(d.producer))
+            d.producer.append(c.producer[t])
+            d.transfer.append([[(1 + op % 3) * s for s in targets] for targets in c.transfer[t]])
+    return d
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.integers(5, 20), st.sampled_from([7, 500]))
+def test_the_compiled_dp_gives_the_same_answer_where_ops_write_many_tensors(random_table, seed, n, cap):
+    c = a_tensor_for_each_reader(Costs(random_table(seed, n, 1 + seed % 3, density=0.8)))
+    order, add = by_priority(c, np.random.default_rng(seed).random(n).tolist()), Additive(c)
+    plain, compiled = frontier_optimum(c, order, add, cap), compiled_optimum(order, add, cap, 1e9)
+    assert (compiled.cost, compiled.alternative) == (plain.cost, plain.alternative)
+    assert (compiled.exact, compiled.width) == (plain.exact, plain.width)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 25), st.sampled_from([2, 7, 500]), st.sampled_from([1e-5, 1e9]), st.sampled_from([3, 10**9]))
 def test_few_orders_of_a_large_graph_get_the_answer_of_the_compiled_dp(random_table, seed, n, cap, units, wide):
@@ -69,6 +94,7 @@ def test_few_orders_of_a_large_graph_get_the_answer_of_the_compiled_dp(random_ta
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frontier, "COMPILED_OPS", 0)
         patch.setattr(frontier, "WIDE", wide)
+        patch.setattr(frontier, "compiler_loaded", lambda: False)
         few, many = (frontier_optimum(c, order, add, cap, units * PER_STATE_COMPILED, few=f) for f in (True, False))
     assert (few.cost, few.alternative, few.exact, few.width) == (many.cost, many.alternative, many.exact, many.width)
     assert few.units == pytest.approx(many.units, rel=1e-12)

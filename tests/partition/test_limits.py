@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hetsched.errors import InfeasibleError, OptionError
-from hetsched.partition import Problem, solve
+from hetsched.partition import Budget, Problem, solve
 from hetsched.partition.lagrangian import Prices, bound_within_limits
 from hetsched.partition.limits import Limits
 from hetsched.partition.timing import Costs, figures
@@ -48,7 +48,7 @@ def test_the_best_plan_within_a_limit_is_found_and_no_bound_is_above_it(random_t
         assert answer.objective == pytest.approx(best, rel=1e-5)
         assert answer.status == "optimal"
     for price in (0.0, 0.1, 1.0, 10.0):
-        assert bound_within_limits(problem, c, Prices(**{limited: price * best / limit})) <= best
+        assert bound_within_limits(problem, c, Prices(**{limited: price * best / limit}), Budget()) <= best
 
 
 @pytest.mark.parametrize("solver", ["frontier-dp", "ilp", "auto", "heft", "vendor", "single:cpu0"])
@@ -122,4 +122,19 @@ def test_no_bound_counts_on_a_short_latency_where_power_is_limited(random_table,
     for latency, limits in ((0.0, Limits(power_w=limit)), (1.0, Limits(power_w=limit, latency_s=longest))):
         for price in np.geomspace(1e-3, 1e2, 25) / limit:
             prices = Prices(power_w=float(price), latency_s=latency)
-            assert bound_within_limits(Problem(table, objective, limits=limits), c, prices) <= best * (1 + 1e-9)
+            assert bound_within_limits(Problem(table, objective, limits=limits), c, prices, Budget()) <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("solver", ["frontier-dp", "ilp", "auto"])
+def test_prices_are_searched_once(random_table, monkeypatch, solver):
+    from hetsched.partition import lagrangian
+
+    calls: list[int] = []
+    search = lagrangian.search
+    monkeypatch.setattr(lagrangian, "search", lambda *a: calls.append(1) or search(*a))
+    table = random_table(3, 12, 2, crossing_us=20, precisions=1)
+    free = solve(Problem(table), "frontier-dp")
+    energy = figures(Costs(table), free.order, free.alternative).energy_j
+    answer = solve(Problem(table, limits=Limits(energy_j=1.2 * energy)), solver, time_limit_s=1)
+    assert 0 < answer.bound <= answer.objective
+    assert len(calls) == 1

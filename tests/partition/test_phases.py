@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from copy import copy
+
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hetsched.partition.additive_chain import AdditiveChain, least_cost
+from hetsched.partition.additive_chain import AdditiveChain, least_cost, with_inputs
 from hetsched.partition.blocks import blocks, bridged, incomparable, light_ops
 from hetsched.partition.frontier import Additive
+from hetsched.partition.orders import by_priority
 from hetsched.partition.problem import Budget
 from hetsched.partition.timing import Costs, figures
 
@@ -60,6 +64,20 @@ def test_a_bound_without_some_ops_or_stopped_early_is_below_the_optimum(random_t
         chain.found[arc] = got
     assert chain.bound()[0] <= best * (1 + 1e-9)
     assert chain.raise_to(INFINITE, INFINITE, free(), 10.0).cost <= best * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**9), st.integers(1, 12), st.booleans())
+def test_inputs_that_one_op_reads_may_be_paid_with_the_op(random_table, seed, n, shared):
+    c, r = Costs(random_table(seed, n, 3, density=0.3, shared_domains=shared)), np.random.default_rng(seed)
+    add, folded = with_inputs(c, Additive(c, 0.0, 1.0))
+    d = copy(c)
+    d.energy = add.op
+    d.transfer_j = [[[0.0] * c.domains for _ in m] if t in folded else m for t, m in enumerate(c.transfer_j)]
+    assert all(sum(t in row for row in c.inputs) == 1 for t in folded)
+    for _ in range(5):
+        order, alternative = by_priority(c, r.random(n).tolist()), [int(r.choice(list(row))) for row in c.alts]
+        assert figures(d, order, alternative).energy_j == pytest.approx(figures(c, order, alternative).energy_j, rel=1e-12)
 
 
 def test_serial_seconds_are_additive_too(random_table, optimum):

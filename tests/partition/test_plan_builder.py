@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched.errors import InfeasibleError, OptionError, PlanError
 from hetsched.graph import DType, Graph, Op, Role, Tensor, WeightRef
-from hetsched.partition import Problem, Solution, baselines, build_plan, diff, explain, solve
+from hetsched.partition import Move, Problem, Solution, baselines, build_plan, diff, explain, solve
 from hetsched.partition.limits import Limits
 from hetsched.partition.memory import weight_bytes
 from hetsched.placement import placement_of
@@ -89,7 +89,7 @@ def test_diff_names_what_moved(made):
         p.op for p, q in zip(plan.placements, other.placements, strict=True) if (p.queue, p.precision) != (q.queue, q.precision)
     }
     assert change.latency_s == (plan.prediction.latency_s, other.prediction.latency_s)
-    assert not change.same and len(change.lines()) == 1 + len(change.moves)
+    assert not change.same and len(change.lines()) == 1 + len({(m.before, m.after) for m in change.moves})
     assert diff(plan, plan).same and "same place" in diff(plan, plan).lines()[1]
 
 
@@ -101,7 +101,7 @@ def test_a_memory_limit_finds_a_thriftier_plan_or_says_how_much_is_missing(made)
     assert tight.prediction.peak_memory_bytes < need
     assert "more than the limit" in tight.notes[-1] and tight.status in ("heuristic", "optimal")
     assert tight.bound_s <= tight.prediction.latency_s
-    with pytest.raises(InfeasibleError, match=rf"fits into 64 bytes: the fastest needs {need}, the thriftiest \d+ bytes"):
+    with pytest.raises(InfeasibleError, match=rf"fits into 64 B: the fastest needs {need / 1e3:g} kB, the thriftiest [\d.]+ kB"):
         build_plan(graph, replace(problem, memory_limit_bytes=64), solution)
 
 
@@ -218,3 +218,14 @@ def test_an_op_that_costs_nothing_is_said_to_cost_nothing(random_table, objectiv
             said += sum(cause.startswith("costs nothing here") for cause in causes)
         assert solve(problem, "single:cpu0").causes[5].startswith("costs nothing here, nor on ")
     assert said >= 20
+
+
+def test_diff_speaks_of_ops_that_move_alike_together(made):
+    graph, problem, _, plan = made
+    moves = tuple(Move(f"op{k}", "npu f16", "gpu f16", "cheapest here") for k in range(9))
+    other = build_plan(graph, problem, solve(problem, "single:cpu0"))
+    found = replace(diff(plan, other), moves=moves, only_second=("a/1of3", "a/2of3", "a/3of3", "a/join"))
+    assert found.lines()[-2:] == [
+        "9 ops (op0, op1, op2 ...): npu f16 -> gpu f16 (op0: cheapest here)",
+        "4 ops (a/1of3, a/2of3, a/3of3 ...): only in the second plan",
+    ]

@@ -253,6 +253,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import conftest
 from hetsched.partition import Problem, solve
+from hetsched.partition.problem import Budget
+Budget.left_s = lambda self: float("inf")  # a stop by the clock is exempt
+Budget.out_of_time = lambda self: False
 for seed, n in ((1, 6), (2, 15)):
     p = Problem(conftest.make_table(seed, n, crossing_us=60), "latency", op_types=("Conv",) * n)
     for solver in ("heft", "frontier-dp", "ilp", "auto"):

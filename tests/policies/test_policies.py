@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hetsched.errors import OptionError
-from hetsched.policies import Level, Load, Observation, Trip, naming, policy_named, policy_names
+from hetsched.policies import SAVER, Level, Load, Observation, Trip, naming, policy_named, policy_names
 from hetsched.policies.battery_saver import BatterySaver
 from hetsched.policies.predictive import Predictive
 from hetsched.policies.reactive import Reactive
@@ -20,8 +20,8 @@ LEVELS = tuple(Level(n, 0.01, (4.0 / (n + 1), 1.0)) for n in range(4))
 
 
 def after(heat_w: Sequence[float], seconds: float) -> tuple[float, ...]:
-    """A chip that warms by its watts per second from 50 °C, within a skin that stays."""
-    return (50.0 + heat_w[0] * seconds, 30.0)
+    """A chip that warms by its watts per second from 50 °C, for ten seconds, within a skin that stays."""
+    return (50.0 + heat_w[0] * min(seconds, 10.0), 30.0)
 
 
 def seen(**changes: Any) -> Observation:
@@ -103,10 +103,46 @@ def test_predictive_trusts_the_newest_load_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("battery", "level", "wanted"), [(1.0, 0, 0), (0.099, 0, 3), (0.10, 0, 0), (0.12, 3, 3), (0.15, 3, 0), (0.05, 3, 3)]
+    ("changes", "wanted"),
+    [
+        ({"battery": 1.0}, 0),
+        ({"battery": 0.099}, SAVER),
+        ({"battery": 0.10}, 0),
+        ({"battery": 0.12, "level": SAVER}, SAVER),
+        ({"battery": 0.15, "level": SAVER}, 0),
+        ({"battery": 0.15, "level": SAVER, "since_s": 29.0}, SAVER),
+        ({"battery": 0.05, "level": SAVER}, SAVER),
+        ({"skin_c": 46.4}, 0),
+        ({"skin_c": 46.5}, SAVER),
+        ({"skin_c": 45.2, "level": SAVER}, SAVER),
+        ({"skin_c": 45.0, "level": SAVER}, 0),
+        ({"skin_c": 45.0, "level": SAVER, "battery": 0.12}, SAVER),
+        ({"skin_c": 60.0, "critical_c": None}, 0),
+        ({"skin_c": None}, 0),
+    ],
 )
-def test_battery_saver(battery: float, level: int, wanted: int) -> None:
-    assert BatterySaver().wanted(seen(battery=battery, level=level)) == wanted
+def test_battery_saver(changes: dict[str, Any], wanted: int) -> None:
+    assert BatterySaver().wanted(seen(**{"critical_c": 46.5, **changes})) == wanted
+
+
+def test_only_the_battery_saver_goes_to_its_level() -> None:
+    """However hot it is, also where that level alone is cool; from there the others come back."""
+    levels = (*LEVELS[:2], Level(SAVER, 0.01, (0.1, 1.0)))
+    hot = seen(levels=levels, clock=0.3, skin_c=60.0, critical_c=46.5, loads=loads(40.0))
+    assert hot.ladder == (0, 1)
+    for policy in (Reactive(), Predictive()):
+        assert policy.wanted(hot) <= 1
+        assert policy.wanted(replace(hot, level=1, loads=loads(40.0, 1))) <= 1
+        assert policy.wanted(seen(levels=levels, level=SAVER, loads=loads(0.1, SAVER))) == 1
+    assert hot.nearest(BatterySaver().wanted(hot)) == SAVER
+    assert replace(hot, levels=LEVELS).nearest(BatterySaver().wanted(hot)) == 3  # an older plan file
+
+
+def test_the_battery_saver_saves() -> None:
+    """Where another level draws less at the pace that is asked, it goes there instead."""
+    thrifty = Level(1, 0.01, (0.2, 1.0))
+    assert BatterySaver().wanted(seen(battery=0.05, levels=(LEVELS[0], thrifty, Level(SAVER, 0.01, (0.5, 1.0))))) == 1
+    assert BatterySaver().wanted(seen(battery=0.05, levels=(LEVELS[0], thrifty, Level(SAVER, 0.01, (0.2, 1.0))))) == SAVER
 
 
 def test_the_levels_there_are() -> None:
@@ -115,6 +151,40 @@ def test_the_levels_there_are() -> None:
     assert replace(few, level=0).deeper(1) == 0
     assert replace(few, level=0).deeper(3) == 2
     assert Reactive().wanted(replace(few, level=0, clock=0.5)) == 2
+
+
+SLOWER = (LEVELS[0], replace(LEVELS[1], latency_s=0.02), replace(LEVELS[2], latency_s=0.04))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"clock": 0.9}, 0),  # level 1 takes twice as long
+        ({"clock": 0.5, "levels": (replace(SLOWER[0], seen_s=0.021), *SLOWER[1:])}, 1),  # throttled, level 0 takes longer than that
+        ({"clock": 0.9, "asked_s": 0.03}, 1),  # both keep up
+        ({"clock": 0.9, "asked_s": 0.05, "skin_c": 44.0}, 2),
+        ({"skin_c": 50.0}, 0),
+        # Level 1 turned out slower than level 0 was, hot as it is: back, and not there again.
+        ({"clock": 0.5, "level": 1, "since_s": 7.0, "levels": (replace(SLOWER[0], seen_s=0.021), replace(SLOWER[1], seen_s=0.03))}, 0),
+        ({"clock": 0.5, "level": 1, "since_s": 6.0, "levels": (replace(SLOWER[0], seen_s=0.021), replace(SLOWER[1], seen_s=0.03))}, 1),
+        ({"clock": 0.5, "levels": (replace(SLOWER[0], seen_s=0.021), replace(SLOWER[1], seen_s=0.03))}, 0),
+    ],
+)
+def test_reactive_chooses_by_what_levels_deliver(changes: dict[str, Any], wanted: int) -> None:
+    assert Reactive().wanted(seen(**{"levels": SLOWER, **changes})) == wanted
+
+
+@pytest.mark.parametrize(
+    ("second_s", "asked_s", "wanted"),
+    [
+        (0.02, None, 0),  # 44.5 K of 150 may come: slowed to the root of that, 54 a second, and level 1, with 64 K, to 42 of 50
+        (0.014, None, 1),  # 59 of 71
+        (0.02, 0.05, 1),  # both keep up
+    ],
+)
+def test_predictive_chooses_by_what_levels_deliver(second_s: float, asked_s: float | None, wanted: int) -> None:
+    levels = (LEVELS[0], replace(LEVELS[1], latency_s=second_s))
+    assert Predictive().wanted(seen(levels=levels, loads=loads(15.0), asked_s=asked_s)) == wanted
 
 
 def test_a_level_that_heats_more_is_no_step() -> None:

@@ -157,6 +157,19 @@ def test_several_plans_are_compared(sample, graph) -> None:
     assert {"p0", "p1", "compare0"} <= set(page.ids)
 
 
+def test_tabs_say_what_tells_plans_apart(sample, graph) -> None:
+    one, other = (sample.deployment(graph, s) for s in ("snapdragon-8-gen-3", "apple-a17-pro"))
+    renamed = one.model_copy(update={"model": one.model.model_copy(update={"path": "other.onnx"})})
+
+    def tabs(*deployments: Deployment) -> list[str]:
+        return re.findall(r'<a href="#p\d+">([^<]*)</a>', html([PlanItem(d) for d in deployments]))
+
+    assert tabs(one, other) == ["snapdragon-8-gen-3", "apple-a17-pro"]
+    assert tabs(one, renamed) == ["det", "other"]
+    assert tabs(one, renamed, other) == ["det · snapdragon-8-gen-3", "other · snapdragon-8-gen-3", "det · apple-a17-pro"]
+    assert tabs(one, one, one) == ["snapdragon-8-gen-3", "snapdragon-8-gen-3 (2)", "snapdragon-8-gen-3 (3)"]
+
+
 def test_traces_join_the_plan_of_their_soc(sample, graph) -> None:
     plans = [PlanItem(sample.deployment(graph, s)) for s in ("apple-a17-pro", "snapdragon-8-gen-3")]
     run = sample.run(plans[0].deployment.entries[0].plan, "measured", 3, 1.2, 1)  # says snapdragon-8-gen-3

@@ -28,38 +28,52 @@ def run(toys: SimpleNamespace, path: str, trip_c: float, skin: bool = False, **o
     return simulate(table, soc, [0, 1, 2, 3], toys.on(0, 1, 2, 2), path=path, **settings)
 
 
-@pytest.mark.parametrize(
-    ("trip_c", "skin", "tolerance"),
-    [(31.0, True, 0.02), (34.0, True, 0.02), (33.0, False, 0.07), (34.0, False, 0.07), (38.0, False, 0.07)],
-)
-def test_the_fast_path_agrees_with_the_full_one(toys: SimpleNamespace, trip_c: float, skin: bool, tolerance: float) -> None:
-    """A skin trip sees means over many inferences; a junction trip also sees the ripple within one, which the fast path lacks."""
+@pytest.mark.parametrize(("trip_c", "skin"), [(31.0, True), (34.0, True), (30.0, False), (33.0, False), (34.0, False), (38.0, False)])
+def test_the_fast_path_agrees_with_the_full_one(toys: SimpleNamespace, trip_c: float, skin: bool) -> None:
+    """The same temperatures at the same polls, ripple within an inference included, so the governors do the same."""
     full, fast = run(toys, "full", trip_c, skin), run(toys, "multirate", trip_c, skin)
-    assert full.path == "full"
-    assert fast.path == "multirate"
+    assert (full.path, fast.path) == ("full", "multirate")
     assert full.throttling.happened
-    assert fast.throttling.first_s == pytest.approx(full.throttling.first_s, abs=0.021)
+    assert fast.throttling.first_s == pytest.approx(full.throttling.first_s, abs=0.01 + 1e-9)
     assert fast.first_s == pytest.approx(full.first_s, rel=1e-9)
-    assert fast.inferences == pytest.approx(full.inferences, rel=tolerance)
-    assert fast.latencies_s.mean() == pytest.approx(full.latencies_s.mean(), rel=tolerance)
-    assert fast.energy.total == pytest.approx(full.energy.total, rel=0.02)
-    assert fast.bytes_moved == pytest.approx(full.bytes_moved, rel=tolerance)
-    for node, c in full.final_temperatures_c.items():
-        assert fast.final_temperatures_c[node] == pytest.approx(c, abs=1.0)
+    check_agreement(fast, full)
     for name, hz in full.throttling.mean_hz.items():
-        assert fast.throttling.mean_hz[name] == pytest.approx(hz, rel=tolerance)
+        assert fast.throttling.mean_hz[name] == pytest.approx(hz, rel=0.005)
 
 
-@pytest.mark.parametrize("skin", [True, False])
-def test_the_fast_path_is_right_on_average_where_single_runs_lock_differently(toys: SimpleNamespace, skin: bool) -> None:
-    """Near some trips the governor's cycle locks one poll apart, and the two paths part by up to a tenth; there is no trend."""
-    ratios = []
-    for trip_c in (30.0, 31.5, 32.0, 32.5, 33.5, 36.0):
-        full, fast = run(toys, "full", trip_c, skin), run(toys, "multirate", trip_c, skin)
-        ratios.append(fast.inferences / full.inferences)
-        assert fast.energy.total == pytest.approx(full.energy.total, rel=0.06)
-    assert max(abs(r - 1.0) for r in ratios) < 0.1
-    assert float(np.mean(ratios)) == pytest.approx(1.0, abs=0.04)
+def check_agreement(fast: Simulation, full: Simulation) -> None:
+    assert fast.inferences == pytest.approx(full.inferences, rel=0.005, abs=1)
+    assert fast.latencies_s.mean() == pytest.approx(full.latencies_s.mean(), rel=0.005)
+    assert fast.energy.total == pytest.approx(full.energy.total, rel=0.005)
+    assert fast.bytes_moved == pytest.approx(full.bytes_moved, rel=0.005)
+    for node, c in full.peak_temperatures_c.items():
+        assert fast.peak_temperatures_c[node] == pytest.approx(c, rel=0.005)
+        assert fast.final_temperatures_c[node] == pytest.approx(full.final_temperatures_c[node], abs=0.3)
+
+
+def test_clocks_that_change_many_times_within_an_inference(toys: SimpleNamespace) -> None:
+    """Inferences of 50 ms and more, a governor that acts every 10 ms, frames that leave the phone idle in between."""
+    long = [{k: 10 * v if k in ("compute", "bytes") else v for k, v in op.items()} for op in OPS]
+    table = toys.table(long, sync_s=30e-6, launch_s=50e-6, transfer=(20e-6, 10e-6, 1e6))
+    soc = toys.soc(trip_c=40.0, polling_s=0.01, scale=0.05)
+    settings: dict[str, Any] = {"duration_s": 8.0, "period_s": 0.1}
+    full, fast = (simulate(table, soc, [0, 1, 2, 3], toys.on(0, 1, 2, 2), path=path, **settings) for path in ("full", "multirate"))
+    assert full.throttling.steps > 50
+    assert fast.throttling.first_s == pytest.approx(full.throttling.first_s, abs=0.01 + 1e-9)
+    assert fast.inferences == pytest.approx(full.inferences, rel=0.01, abs=1)
+    assert fast.energy.total == pytest.approx(full.energy.total, rel=0.005)
+    for node, c in full.peak_temperatures_c.items():
+        assert fast.peak_temperatures_c[node] == pytest.approx(c, rel=0.005)
+
+
+def test_the_hottest_moment_is_that_within_an_inference(toys: SimpleNamespace) -> None:
+    """Every step ends at some point of the ripple; peaks are the ripple's, and the trace has them at their time."""
+    full, fast = run(toys, "full", 200.0), run(toys, "multirate", 200.0)
+    for node, c in full.peak_temperatures_c.items():
+        assert fast.peak_temperatures_c[node] == pytest.approx(c, abs=0.06)
+    counter = fast.trace.counters["temperature/gpu"]
+    assert max(counter.values) == fast.peak_temperatures_c["gpu"]
+    assert all(np.diff(counter.times_s) > 0)
 
 
 def test_without_throttling_both_paths_are_the_same(toys: SimpleNamespace) -> None:
@@ -67,16 +81,14 @@ def test_without_throttling_both_paths_are_the_same(toys: SimpleNamespace) -> No
     assert not full.throttling.happened
     assert fast.states == 1
     assert fast.latencies_s == pytest.approx(full.latencies_s, rel=1e-9)
-    assert fast.bytes_moved == pytest.approx(full.bytes_moved, rel=0.02)
-    for node, c in full.final_temperatures_c.items():
-        assert fast.final_temperatures_c[node] == pytest.approx(c, abs=0.2)
+    check_agreement(fast, full)
 
 
 def test_a_period_leaves_the_device_idle_in_both_paths(toys: SimpleNamespace) -> None:
     full, fast = run(toys, "full", 120.0, period_s=0.02), run(toys, "multirate", 120.0, period_s=0.02)
     assert full.inferences == fast.inferences == 100
     assert fast.latencies_s == pytest.approx(full.latencies_s, rel=1e-9)
-    assert fast.energy.total == pytest.approx(full.energy.total, rel=0.01)
+    check_agreement(fast, full)
 
 
 def test_iterations_without_a_duration(toys: SimpleNamespace) -> None:
@@ -89,7 +101,7 @@ def test_iterations_without_a_duration(toys: SimpleNamespace) -> None:
 
 def test_ten_minutes_hold_what_a_reader_needs(toys: SimpleNamespace) -> None:
     table = toys.table(OPS, sync_s=30e-6, launch_s=50e-6)
-    s = simulate(table, toys.soc(trip_c=45.0, polling_s=0.05), [0, 1, 2, 3], toys.on(0, 1, 2, 2), duration_s=600.0)
+    s = simulate(table, toys.soc(trip_c=45.0, polling_s=0.25), [0, 1, 2, 3], toys.on(0, 1, 2, 2), duration_s=600.0)
     trace = s.trace
     assert s.path == "multirate"
     assert s.duration_s == pytest.approx(600.0)

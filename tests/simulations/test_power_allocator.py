@@ -178,7 +178,7 @@ def test_a_single_trip_always_controls(toys: SimpleNamespace) -> None:
 
 
 def test_budgets_in_the_wrong_place(toys: SimpleNamespace) -> None:
-    with pytest.raises(ValidationError, match="has a budget, which only governor: power_allocator divides"):
+    with pytest.raises(ValidationError, match="has a budget, which only governor: power_allocator and vendor_pid divide"):
         trip(60.0, governor="step_wise", budget={})
     soc = with_trips(toys.soc(), trip(60.0), trip(50.0, budget=watts(sustainable_w=1.0)))
     with pytest.raises(SoCError, match="the budget of power_allocator on 'package' belongs to its hottest trip"):

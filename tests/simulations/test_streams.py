@@ -50,6 +50,20 @@ def test_other_queues_are_not_waited_for():
     assert got.streams[1].latencies_s == pytest.approx([0.4])  # on the NPU while a is on the CPU
 
 
+def test_queues_that_share_cores_take_turns_by_priority():
+    a = stream("a", command(0, 0, 0.2), command(1, 1, 0.1, 0), priority=1)
+    b = stream("b", command(0, 1, 0.3), priority=0)
+    apart = run(a, b)
+    assert (apart.streams[0].latencies_s, apart.streams[1].latencies_s) == (pytest.approx([0.4]), pytest.approx([0.3]))
+    got = run_streams(BUS, QUEUES, (a, b), 1.0, cores=((0, 1), (1, 2)))
+    # b first on the shared core until 0.3, then a's two commands, one after the other
+    assert (got.streams[0].latencies_s, got.streams[1].latencies_s) == (pytest.approx([0.6]), pytest.approx([0.3]))
+    spans = sorted((s.start_s, s.end_s) for s in got.trace.spans)
+    assert all(end <= begin + 1e-12 for (_, end), (begin, _) in itertools.pairwise(spans))
+    other = run_streams(BUS, QUEUES, (a, b), 1.0, cores=((0, 1), (2, 3)))
+    assert other.streams[0].latencies_s == apart.streams[0].latencies_s
+
+
 def test_a_stream_alone_takes_its_own_time():
     one = stream("one", command(0, 0, 0.1), command(1, 1, 0.2, 0), command(2, 0, 0.1, 1), period=0.5)
     got = run(one, duration=2.0)

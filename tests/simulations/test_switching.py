@@ -16,7 +16,7 @@ from hetsched.policies import Observation, Policy
 from hetsched.policies.battery_saver import BatterySaver
 from hetsched.policies.predictive import Predictive
 from hetsched.policies.reactive import Reactive
-from hetsched_simulations import LevelPlan, Levels, Simulation, multirate, simulate
+from hetsched_simulations import LevelPlan, Levels, Simulation, simulate, thermal_loop
 from hetsched_simulations.simulation import Path
 
 PACKED = 40e6
@@ -178,9 +178,9 @@ def test_battery_saver_goes_to_the_deepest_level_there_is(toys: SimpleNamespace)
     assert full.switches == ()
 
 
-def hot_run(toys: SimpleNamespace, policy: Policy | None, path: Path = "multirate", **options: Any) -> Simulation:
-    """Back to back on a light phone whose CPU reaches its trip within seconds; level 1 takes twice as long on the NPU at half its clock."""
-    table = toys.table([{"compute": [10e-3, 10e-3, 20e-3], "bytes": 1e6}])
+def hot_run(toys: SimpleNamespace, policy: Policy | None, path: Path = "multirate", npu_s: float = 10e-3, **options: Any) -> Simulation:
+    """Back to back on a light phone whose CPU reaches its trip within seconds; level 1 takes as long on the NPU at half its clock."""
+    table = toys.table([{"compute": [10e-3, 10e-3, npu_s], "bytes": 1e6}])
     soc = toys.soc(trip_c=50.0, polling_s=0.05, scale=options.pop("scale", 0.1))
     levels = None if policy is None else Levels(policy, {1: LevelPlan(table, [0], toys.on(2), {"npu": 0.5})}, price)
     return simulate(table, soc, [0], toys.on(0), levels=levels, path=path, **{"duration_s": 60.0, **options})
@@ -195,6 +195,18 @@ def test_predictive_moves_before_the_throttle_and_reactive_after(toys: SimpleNam
     assert predictive.throttling.seconds == 0.0
     assert predictive.levels is not None and predictive.levels.switches[0].time_s < first
     assert predictive.peak_temperatures_c["cpu"] < 50.0 <= static.peak_temperatures_c["cpu"]
+
+
+@pytest.mark.parametrize("policy", [Reactive(), Predictive()])
+def test_a_cooler_level_that_delivers_less_is_left_alone(toys: SimpleNamespace, policy: Policy) -> None:
+    """Throttled, the CPU takes 15 ms; the NPU at half its clock takes 20. At 20 a second both keep up: then the cooler one runs."""
+    static, hot = hot_run(toys, None), hot_run(toys, policy, npu_s=20e-3)
+    assert hot.levels is not None and hot.levels.switches == ()
+    assert hot.inferences == static.inferences
+    busy = {"npu_s": 20e-3, "period_s": 0.05, "scale": 0.02, "duration_s": 120.0}
+    paced = hot_run(toys, policy, **busy)
+    assert paced.inferences == hot_run(toys, None, **busy).inferences
+    assert paced.levels is not None and (paced.levels.seconds[1] > 0) == hot_run(toys, None, **busy).throttling.happened
 
 
 @pytest.mark.parametrize("policy", [Reactive(hold_s=5.0, settle_s=1.0), Predictive(hold_s=5.0)])
@@ -222,7 +234,7 @@ def test_both_paths_agree(toys: SimpleNamespace, policy: Policy) -> None:
 
 def test_long_steps_agree_with_short_ones(toys: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     long = hot_run(toys, Reactive())
-    monkeypatch.setattr(multirate, "EVEN_K", 0.0)
+    monkeypatch.setattr(thermal_loop, "EVEN_K", 0.0)
     short = hot_run(toys, Reactive())
     assert len(long.trace.counters["temperature/case"].times_s) < len(short.trace.counters["temperature/case"].times_s)
     assert long.levels is not None and short.levels is not None

@@ -37,10 +37,56 @@ def test_two_nodes_have_the_two_modes_of_the_quadratic() -> None:
     for t in (0.01, 1.0, 30.0, 500.0):
         got = network.step(np.full(2, ambient), np.array([p, 0.0]), t)
         theta1 = final + k_fast * np.exp(-fast * t) + k_slow * np.exp(-slow * t)
-        slope = -k_fast * fast * np.exp(-fast * t) - k_slow * slow * np.exp(-slow * t)
+        # theta2(0) = theta2'(0) = 0, theta2(inf) = p r2a
+        theta2 = p * r2a * (slow * np.expm1(-fast * t) - fast * np.expm1(-slow * t)) / (fast - slow)
         assert got[0] - ambient == pytest.approx(theta1, rel=1e-9)
-        assert got[1] - ambient == pytest.approx(theta1 + r12 * (c1 * slope - p), rel=1e-7)
+        assert got[1] - ambient == pytest.approx(theta2, rel=1e-9, abs=1e-12)
     assert network.steady(np.array([p, 0.0])) == pytest.approx([ambient + p * (r12 + r2a), ambient + p * r2a], rel=1e-12)
+
+
+def test_a_ladder_of_equal_cells_has_the_modes_of_a_rod() -> None:
+    """A Cauer ladder of n equal cells, insulated at one end and at ambient behind the other: mode k is a cosine over the cells.
+
+    Its rates are 4 / (R C) sin^2((2 k - 1) pi / (4 n + 2)). A ladder that starts in one mode stays in it.
+    """
+    n, r, c = 6, 2.0, 5.0
+    between = np.diag(np.full(n - 1, 1 / r), 1)
+    network = Network(np.full(n, c), between + between.T, np.array([0.0] * (n - 1) + [1 / r]), 20.0)
+    for k in (1, 3, 6):
+        rate = 4 / (r * c) * np.sin((2 * k - 1) * np.pi / (4 * n + 2)) ** 2
+        shape = np.cos((np.arange(n) + 0.5) * (2 * k - 1) * np.pi / (2 * n + 1))
+        for t in (0.1, 5.0, 40.0):
+            assert network.step(20.0 + shape, np.zeros(n), t) == pytest.approx(20.0 + shape * np.exp(-rate * t), rel=1e-9)
+    # 1 W into the first cell: every cell is as many resistances above ambient as lie between.
+    power = np.eye(n)[0]
+    assert network.steady(power) == pytest.approx(20.0 + r * np.arange(n, 0, -1), rel=1e-12)
+    assert network.step(np.full(n, 20.0), power, 1e6) == pytest.approx(network.steady(power), rel=1e-9)
+
+
+def test_a_steady_die_on_a_spreader_loses_what_it_gets() -> None:
+    """HotSpot's layers: 4 x 4 blocks that touch, each on its piece of a spreader that touches too, all of it on a sink in the air."""
+    rng = np.random.default_rng(7)
+    side, cells = 4, 16
+    n = 2 * cells + 1
+    g = np.zeros((n, n))
+    for layer, across in ((0, 0.4), (cells, 6.0)):
+        for i in range(cells):
+            for j in ((i + 1) if (i + 1) % side else None, i + side if i + side < cells else None):
+                if j is not None:
+                    g[layer + i, layer + j] = across
+    for i in range(cells):
+        g[i, cells + i], g[cells + i, n - 1] = 0.9, 2.0
+    g += g.T
+    out = np.zeros(n)
+    out[-1] = 0.3
+    capacity = np.concatenate([np.full(cells, 0.01), np.full(cells, 0.5), [80.0]])
+    power = np.concatenate([rng.uniform(0, 1, cells), np.zeros(cells + 1)])
+    network = Network(capacity, g, out, 30.0)
+    steady = network.steady(power)
+    flows = g * (steady[:, None] - steady[None, :])
+    assert power - flows.sum(axis=1) - out * (steady - 30.0) == pytest.approx(np.zeros(n), abs=1e-9)
+    assert 0.3 * (steady[-1] - 30.0) == pytest.approx(power.sum(), rel=1e-12)
+    assert network.step(np.full(n, 30.0), power, 1e5) == pytest.approx(steady, rel=1e-9)
 
 
 def test_a_node_without_a_path_to_ambient_heats_for_ever() -> None:

@@ -9,12 +9,16 @@ import pytest
 
 from hetsched.socs import SoC
 from hetsched_simulations import Simulation, simulate
-from hetsched_simulations.status import forecasts, headroom, severities
+from hetsched_simulations.status import APPLES, PIXELS, forecasts, headroom, levels
 
 
 def test_severities_rise_at_once_and_fall_below_the_hysteresis() -> None:
     skin = [38.9, 39.0, 42.9, 43.0, 41.2, 41.1, 37.2, 37.1, 46.5, 45.2, 45.1, 56.0, 20.0]
-    assert severities(np.array(skin)).tolist() == [0, 1, 1, 2, 2, 1, 1, 0, 4, 4, 3, 6, 0]
+    assert levels(np.array(skin)).tolist() == [0, 1, 1, 2, 2, 1, 1, 0, 4, 4, 3, 6, 0]
+
+
+def test_critical_is_a_severity_and_a_state() -> None:
+    assert (PIXELS.critical_c, APPLES.critical_c) == (46.5, 46.5)
 
 
 def test_headroom_is_one_at_severe_and_a_thirtieth_for_every_kelvin() -> None:

@@ -7,7 +7,8 @@ import pytest
 from hetsched.soc_figures import differences, estimated_share, figures, peak
 from hetsched.soc_files import load_soc, overridden
 from hetsched.soc_quantities import Figure
-from hetsched.soc_words import link_line, memory_lines, processor_lines, quantity
+from hetsched.soc_thermal import Sensor
+from hetsched.soc_words import link_line, memory_lines, processor_lines, quantity, trip_lines
 from hetsched.socs import Link
 
 BASE = load_soc("snapdragon-8-gen-3")
@@ -26,7 +27,7 @@ def test_the_list_says_what_the_file_says() -> None:
     assert by_path["processors.npu.clusters.npu.top_v"].estimated
     assert by_path["processors.cpu.clusters.prime.top_hz"].value == 3.3024e9
     assert not by_path["processors.cpu.clusters.prime.top_hz"].estimated
-    assert by_path["thermal.resistances.case-ambient.k_per_w"].value == 4.5
+    assert by_path["thermal.resistances.case-ambient.k_per_w"].value == BASE.thermal.resistances[-1].k_per_w.value
 
 
 def test_the_share_of_estimates_counts_them() -> None:
@@ -96,3 +97,14 @@ def test_a_link_in_words() -> None:
     assert link_line(link) == "sync 400 µs, caches 10 µs~ and 0.03 ns/B, ahardwarebuffer"
     shared = link.model_copy(update={"coherent": True, "handle": None, "fence": "sync-file"})
     assert link_line(shared) == "sync 400 µs, coherent, copied, sync-file"
+
+
+def test_sensors_and_controllers_in_words() -> None:
+    """The Tensor G3's controllers are a line each; a sensor says what it is a mean of, and how late it is."""
+    soc = load_soc("tensor-g3")
+    lines = trip_lines(soc)
+    assert "skin-cpu-light: case from 37 °C to 39 °C cools cpu:performance, cpu:prime (every 7 s, by vendor_pid)" in lines
+    assert "skin-tpu: case from 39 °C, deeper above 43 °C, 45 °C, 46.5 °C cools npu (every 7 s, by cap)" in lines
+    skin = Sensor(name="skin", weights={"case": 0.7, "soc": 0.3}, offset_k=-0.25, lag_s=20, sampling_s=7, skin=True, estimated="test")
+    soc = soc.model_copy(update={"thermal": soc.thermal.model_copy(update={"sensors": (skin,)})})
+    assert trip_lines(soc)[0] == "sensor: skin = 0.7 case + 0.3 soc -0.25 K, 20 s late, read every 7 s~, the skin"

@@ -115,12 +115,14 @@ def _steady(soc: SoC, power: dict[str, float], ambient: float) -> dict[str, floa
 
 
 @pytest.mark.parametrize("name", PHONES)
-def test_a_phone_throttles_at_5_w_and_not_at_1_w(name: str) -> None:
+def test_a_phone_throttles_at_6_w_and_not_at_1_w(name: str) -> None:
     soc = load_soc(name)
-    skin = next(t for t in soc.thermal.trips if t.node == "case")
+    trips = [t for t in soc.thermal.trips if t.node == "case"]
+    skin = min(trips, key=lambda t: t.temperature_c.value)
     assert skin.polling_s.value == 7
-    assert set(skin.processors) == {p.name for p in soc.processors}
-    assert _steady(soc, {"cpu": 5.0}, 25.0)["case"] > skin.temperature_c.value
+    assert {p.partition(":")[0] for t in trips for p in t.processors} == {p.name for p in soc.processors}
+    hot = _steady(soc, {"cpu": 6.0}, 25.0)
+    assert any(hot[t.node] > t.temperature_c.value for t in soc.thermal.trips if t.node in ("case", "soc"))
     assert _steady(soc, {"cpu": 1.0}, 25.0)["case"] < skin.temperature_c.value - skin.hysteresis_k.value
     # The case needs minutes, a block less than a second.
     case = next(n for n in soc.thermal.nodes if n.name == "case")

@@ -1,0 +1,91 @@
+"""A simulated chat: turns of prompts and answers for minutes, as long as the phone takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hetsched.app.language import PlannedLanguage
+from hetsched.app.phone_summary import phone_summary
+from hetsched.trace import Trace
+
+if TYPE_CHECKING:
+    from hetsched_simulations import Simulation
+    from hetsched_simulations.jobs import Done, JobLog
+
+SHOWN = 1000
+"""Turns that the summary lists."""
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedChat:
+    """A simulated chat and what it was a chat with."""
+
+    planned: PlannedLanguage
+    outcome: Simulation = field(repr=False)
+    ambient_c: float
+    policy: str = "static"
+    deadline_s: float | None = None
+    note: str | None = None
+    """What the user should know of the conversations."""
+
+    @property
+    def trace(self) -> Trace:
+        """What happened when."""
+        return self.outcome.trace
+
+    @property
+    def jobs(self) -> JobLog:
+        """The turns."""
+        assert self.outcome.jobs is not None
+        return self.outcome.jobs
+
+    def summary(self) -> dict[str, Any]:
+        """The stable keys of ``simulate --json`` for a chat. ``energy_per_token_j`` leaves the phone's base load out."""
+        done, run, batch = self.jobs.done, self.outcome, self.planned.deployment.model.dims.get("batch", 1)
+        tokens, end = batch * self.jobs.tokens, self.outcome.duration_s
+        return {
+            "model": self.planned.graph.name, "soc": self.planned.soc.id, "ambient_c": self.ambient_c, "duration_s": end,
+            "turns": len(done), "conversations": sum(d.job.past == 0 for d in done), "note": self.note,
+            "tokens": tokens, "prompt_tokens": batch * sum(d.job.prompt for d in done),
+            "ttft_ms": _spread([(d.first_s - d.job.arrived_s) * 1e3 for d in done]),
+            "decode_tok_s": {
+                "mean": batch * _rate(self.jobs, 0.0, end), "first_minute": batch * _rate(self.jobs, 0.0, MINUTE_S),
+                "last_minute": batch * _rate(self.jobs, max(end - MINUTE_S, 0.0), end),
+            },
+            "predicted_ttft_ms": self.planned.prediction.ttft_s * 1e3, "predicted_decode_tok_s": self.planned.prediction.decode_rate,
+            "per_turn": [_turn(d, batch) for d in done[:SHOWN]],
+            "missed": None if self.deadline_s is None else self.jobs.late(self.deadline_s),
+            "energy_per_token_j": run.energy.soc / tokens, "energy_per_token_with_base_j": run.energy.total / tokens,
+            **phone_summary(run, self.planned.soc, self.policy),
+        }  # fmt: skip
+
+
+def _turn(d: Done, batch: int) -> Mapping[str, float]:
+    rest = d.ended_s - d.first_s
+    return {
+        "start_s": d.began_s, "past": d.job.past, "prompt": d.job.prompt, "generate": d.job.generate,
+        "ttft_ms": (d.first_s - d.job.arrived_s) * 1e3, "tok_s": batch * d.job.generate / rest if rest > 0 else 0.0, "level": d.level,
+    }  # fmt: skip
+
+
+def _spread(values: list[float]) -> dict[str, float] | None:
+    """Of first tokens; None: no turn has ended."""
+    if not values:
+        return None
+    middle, most = np.percentile(values, [50, 90]).tolist()
+    return {"first": values[0], "median": middle, "p90": most, "last": values[-1]}
+
+
+def _rate(jobs: JobLog, begin_s: float, end_s: float) -> float:
+    """Decode steps a second of the time in which there were any, between two moments; 0: there were none."""
+    steps = seconds = 0.0
+    for p in jobs.pieces:
+        inside = min(p.end_s, end_s) - max(p.start_s, begin_s)
+        if inside > 0:
+            steps, seconds = steps + p.times * inside / (p.end_s - p.start_s), seconds + inside
+    return steps / seconds if seconds > 0 else 0.0

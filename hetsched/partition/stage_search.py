@@ -1,0 +1,153 @@
+"""Blocks of which two queues share the work: bounded by :mod:`hetsched.partition.stages`, whose answers also start local search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetsched.partition.additive_chain import AdditiveChain, Arc
+from hetsched.partition.blocks import Block
+from hetsched.partition.chain import Chain
+from hetsched.partition.frontier import Additive
+from hetsched.partition.orders import by_stage
+from hetsched.partition.overlap import Window
+from hetsched.partition.phases import PER_STATE
+from hetsched.partition.problem import Budget, Problem, Solution
+from hetsched.partition.search import LocalSearch, as_solution
+from hetsched.partition.stages import Role, Staged, staged
+from hetsched.partition.timing import Costs, figures, value
+
+INFINITE = float("inf")
+LARGEST = 150
+"""Blocks with more inner ops are left out: their models are too large."""
+LEAST_GAIN = 1e-3
+SERIAL_STATES = 5_000
+LEAST_UNITS = 0.2
+"""With fewer, no model is built."""
+PER_WINDOW = 0.002
+"""Units of a bound with fractions of ops."""
+SHARES = (0.75, 1.0)
+"""Of the units left, for each try at a block."""
+DESCENT = 0.05
+"""Share of the units that local search may spend on one answer."""
+LEAST_EVALUATIONS = 200
+
+
+def improve_by_stages(
+    problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, tolerance: float, budget: Budget, units: float
+) -> tuple[Solution, float]:
+    """Bound the loose blocks on the cheapest path of the best chain, and search on from what that gives.
+
+    Args:
+        problem: the problem, for the latency.
+        c: its costs.
+        found: chains of the costs; the least times of their blocks are raised.
+        best: the best solution so far.
+        tolerance: the gap that is good enough.
+        budget: is charged.
+        units: of it, how much may be spent.
+
+    Returns:
+        The best solution and a proven lower bound in seconds.
+    """
+    end = budget.spent + units
+    staging = [_Chain(c, chain, budget) for chain in found]
+    for one in staging:
+        one.raise_cheaply(best.objective / (1 + tolerance))
+    one = max(staging, key=lambda one: (one.chain.bound()[0], len(one.chain.relaxed.ops)))
+    while True:
+        total, path = one.chain.bound()
+        target = best.objective / (1 + tolerance)
+        loose = [arc for arc in path if one.is_loose(arc)]
+        if total >= target or not loose or end - budget.spent < LEAST_UNITS or budget.out_of_time():
+            return best, total
+        arc = max(loose, key=lambda arc: (-one.tries.get(arc, 0), len(one.chain.blocks[arc[0]].inner), arc))
+        answer = one.raise_by_stages(arc, target - total, end - budget.spent)
+        better = _searched(problem, c, best, one.chain.blocks[arc[0]], answer, budget, units)
+        if better is not best:
+            best, one.tries = better, {}
+
+
+class _Chain:
+    """A chain, what its blocks cost serially, how often each has been tried, and what identical ones gave."""
+
+    def __init__(self, c: Costs, chain: Chain, budget: Budget) -> None:
+        self.chain, self.budget = chain, budget
+        kept = set(chain.relaxed.ops)
+        self.serial = AdditiveChain(c, Additive(c), [v for v in range(c.n) if v not in kept])
+        self.alone: dict[Arc, float] = {}
+        self.tries: dict[Arc, int] = {}
+        self.known: dict[str, float] = {}
+
+    def is_loose(self, arc: Arc) -> bool:
+        """Whether a block may be worth a model."""
+        few = 1 < len(self.chain.blocks[arc[0]].inner) <= LARGEST
+        return few and self.tries.get(arc, 0) < len(SHARES) and self.alone.get(arc, INFINITE) > self.chain.values[arc] * (1 + LEAST_GAIN)
+
+    def window(self, arc: Arc) -> Window:
+        """The block of an arc."""
+        k, a, b = arc
+        return Window(self.chain.relaxed, self.chain.blocks[k], a, b, self.serial.charged[k])
+
+    def _alike(self, arc: Arc) -> str:
+        return self.chain.alike(arc, self.window(arc).tensors)
+
+    def raise_cheaply(self, target: float) -> None:
+        """Raise the arcs of the cheapest path to what they take serially or with fractions of ops."""
+        fractions: dict[str, float] = {}
+        while not self.budget.out_of_time():
+            total, path = self.chain.bound()
+            new = [arc for arc in path if arc not in self.alone]
+            if total >= target or not new or self.budget.left <= 0:
+                return
+            for arc in new:
+                key = self._alike(arc)
+                if key not in fractions:
+                    fractions[key] = self.window(arc).fractional()
+                    self.budget.charge(PER_WINDOW)
+                self._raise(arc, self.chain.values[arc] + target - total, fractions[key])
+
+    def _raise(self, arc: Arc, limit: float, overlapped: float) -> None:
+        found = self.serial.search(arc, limit, SERIAL_STATES)
+        self.budget.charge(PER_STATE * (1 + found.states))
+        self.alone[arc] = found.cost
+        self.chain.raise_to(arc, min(limit, found.cost, overlapped))
+
+    def raise_by_stages(self, arc: Arc, slack: float, units: float) -> Staged:
+        """Raise an arc by at most ``slack``, with a share of the units for each try."""
+        share, value, key = SHARES[self.tries.get(arc, 0)], self.chain.values[arc], self._alike(arc)
+        self.tries[arc] = self.tries.get(arc, 0) + 1
+        if self.known.get(key, 0.0) > value:
+            self._raise(arc, value + slack, self.known[key])
+            return Staged(self.known[key], False, (), 0.0)
+        answer = staged(self.window(arc), value, value + slack, self.budget, share * units)
+        self.budget.charge(answer.units)
+        self.known[key] = answer.bound
+        self._raise(arc, value + slack, answer.bound)
+        if not answer.open:
+            self.tries[arc] = len(SHARES)
+        return answer
+
+
+def _searched(problem: Problem, c: Costs, best: Solution, block: Block, answer: Staged, budget: Budget, units: float) -> Solution:
+    """The best that local search finds from the answers."""
+    search, current = LocalSearch(problem, c, budget), value(problem, figures(c, best.order, best.alternative))
+    limit = max(LEAST_EVALUATIONS, int(DESCENT * units / search.units))
+    for placed in dict.fromkeys(answer.placed):
+        order, alternative, got = search.improve(*spliced(c, best, block, placed), limit)
+        if got < current * (1 - 1e-9):
+            best, current = as_solution(problem, "ilp", order, alternative), got
+    return best
+
+
+def spliced(c: Costs, plan: Solution, block: Block, placed: Sequence[Role]) -> tuple[list[int], list[int]]:
+    """Order and alternatives of a plan whose ops of one block are placed anew."""
+    alternative = list(plan.alternative)
+    stage = [float(k) for k in range(c.n)]
+    for k, op in enumerate(plan.order):
+        stage[op] = float(k)
+    first, last = min(stage[op] for op in block.inner), 2.0 * (len(block.inner) + 2)
+    for op, role in zip(block.inner, placed, strict=True):
+        there = [a for a in c.alts[op] if c.queue[a] == role.queue]
+        alternative[op] = min(there, key=lambda a: (c.time[a], a))
+        stage[op] = first + min(0.5, role.low / last)
+    return by_stage(c, stage, [c.queue[a] for a in alternative]), alternative
