@@ -60,10 +60,13 @@ class Simulations:
         Raises:
             InputError: a key or a value makes no sense.
         """
+        from hetsched_simulations.surroundings import surroundings
+
         own, options, scenario = _sorted(inputs)
         for group in (options, scenario):
             group |= {k: str(_found(v, folder, f"{k} file")) for k, v in group.items() if _names_file(k, v)}
         at, model, policy, level = Scenario.of(scenario), _found(str(own["model"]), folder, "model file"), *_policy(own)
+        surroundings(at.case, at.ambient_c)
         soc = str(own.get("soc", HOST))
         chip = str(_found(soc, folder, "SoC file")) if soc.endswith(YAML) else soc
         what_if = options.pop("set", {})

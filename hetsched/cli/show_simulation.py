@@ -30,6 +30,8 @@ def simulation(result: Simulated, trace: Path | None) -> None:
 
 def phone(s: Mapping[str, Any], trace: Path | None) -> None:
     """What a run did to the phone, by its summary, and what that rests on."""
+    if s["background"]:
+        show.line(f"  another app ran beside it ({beside(s['background'])}); energy and heat are those of both")
     if s["battery"]:
         show.line(f"  battery: {battery(s['battery'])}")
     peak = s["peak_temperatures_c"]
@@ -45,6 +47,14 @@ def phone(s: Mapping[str, Any], trace: Path | None) -> None:
         show.line(f"  ({basis})")
     if trace is not None:
         show.line(f"trace: {trace}")
+
+
+def beside(app: Mapping[str, Any]) -> str:
+    """What another app took, in words."""
+    parts = [f"{share:.0%} of {name}" for name, share in app["shares"].items()]
+    parts += [f"{app['dram'] / 1e9:g} GB/s"] if app["dram"] else []
+    times = f", {show.seconds(app['on'])} on and {show.seconds(app['off'])} off on average" if "on" in app else ""
+    return ", ".join(parts) + times
 
 
 def lying(case: Mapping[str, Any] | None) -> str:

@@ -35,6 +35,8 @@ class Trip:
 
     node: int
     temperature_c: float
+    deepest_c: float | None = None
+    """Where trips of the node come in stages, the last of them: there everything may be slowed; None: here."""
 
 
 @dataclass(frozen=True, slots=True)

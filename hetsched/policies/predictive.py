@@ -68,14 +68,15 @@ class Predictive:
         Its heat has to shrink to a share ``f``; power goes about with the square of the clock (the voltage falls less than it), so
         that the rate falls to the root of ``f``, which is :data:`DEEPEST` at least: where the air is too warm for every level, all are
         slowed that far, and the fastest still delivers most. What it was seen to deliver counts where that is less, and of
-        the level that is slowed now, alone.
+        the level that is slowed now, alone. Where trips come in stages the last counts: the first ones slow little.
         """
         if level.number == seen.level and seen.throttled:
             return seen.delivers(level.number)
         cold, warm = seen.after([0.0] * len(heat), self.lasting_s), seen.after(heat, self.lasting_s)
         share = 1.0
         for t in seen.trips:
-            room, rise = t.temperature_c - self.margin_k - cold[t.node], warm[t.node] - cold[t.node]
+            held_c = t.temperature_c if t.deepest_c is None else t.deepest_c
+            room, rise = held_c - self.margin_k - cold[t.node], warm[t.node] - cold[t.node]
             share = min(share, max(room / rise, DEEPEST) if rise > 0 else 1.0)
         slowed = math.sqrt(share) / level.latency_s
         return min(slowed, seen.delivers(level.number))

@@ -11,6 +11,7 @@ from hetsched.costs import FloatArray
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
+    from hetsched_simulations.background import Background
     from hetsched_simulations.jobs import JobLog
     from hetsched_simulations.status import ThermalStatus
     from hetsched_simulations.surroundings import Surroundings
@@ -152,12 +153,15 @@ class Simulation:
     battery: BatteryUse | None = None
     """Where a state of charge to begin with was given."""
     surroundings: Surroundings | None = None
+    background: Background | None = None
+    """Another app, whose energy is in the figures too."""
     jobs: JobLog | None = None
     """What became of the jobs of a run that had some."""
 
     def phone(self) -> dict[str, Any]:
-        """For JSON: how the phone lay, what its battery did."""
+        """For JSON: how the phone lay, what its battery did, and what else ran."""
         return {
+            "background": None if self.background is None else self.background.model_dump(mode="json", exclude_none=True),
             "case": None if self.surroundings is None else self.surroundings.to_dict(),
             "battery": None if self.battery is None else self.battery.to_dict(),
         }

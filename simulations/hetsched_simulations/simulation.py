@@ -206,7 +206,7 @@ def result_of(
     return Simulation(
         trace, latencies, elapsed, device.energy(columns), float(columns.seconds @ columns.flow_bytes_s),
         device.throttling(columns), device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(device.peak_c),
-        path, states, levelled, status, battery, device.surroundings,
+        path, states, levelled, status, battery, device.surroundings, device.background,
     )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class Switching:
         thermal = device.soc.thermal
         self._nodes = thermal.points if device.thermal else ()
         self._skin = thermal.skin if device.thermal else ()
-        self._trips = _lowest_trips(device.soc, self._nodes)
+        self._trips = _staged_trips(device.soc, self._nodes)
         self._critical_c = Thresholds.of(device.soc).critical_c if device.thermal else None
         self._bus, self._asked_s = bus, period_s
         self._known = {n: self._known_level(n, bus, period_s) for n in self.plans}
@@ -185,12 +185,11 @@ class Switching:
         return Levelled(tuple(self.switches), seconds, switching)
 
 
-def _lowest_trips(soc: SoC, nodes: tuple[str, ...]) -> tuple[Trip, ...]:
-    lowest: dict[int, float] = {}
+def _staged_trips(soc: SoC, nodes: tuple[str, ...]) -> tuple[Trip, ...]:
+    stages: dict[int, list[float]] = {}
     for t in soc.thermal.trips if nodes else ():
-        node = nodes.index(t.node)
-        lowest[node] = min(float(t.temperature_c), lowest.get(node, math.inf))
-    return tuple(Trip(n, c) for n, c in sorted(lowest.items()))
+        stages.setdefault(nodes.index(t.node), []).append(float(t.temperature_c))
+    return tuple(Trip(n, min(c), max(c)) for n, c in sorted(stages.items()))
 
 
 def _commands(table: CostTable, cost: Switch, name: str) -> tuple[Command, ...]:

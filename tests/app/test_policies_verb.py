@@ -33,13 +33,13 @@ def test_policies_compared_on_one_plan_file(plan_file: Path) -> None:
     static, reactive, predictive, saver = (runs[p].summary() for p in ("static", "reactive", "predictive", "battery-saver"))
     json.dumps([r.summary() for r in runs.values()], allow_nan=False)
     assert static["levels"] is None and static["policy"] == "static"
+    assert reactive["levels"]["switches"] >= 1 and saver["levels"]["switches"] >= 1
     for s in (reactive, predictive, saver):
-        assert s["levels"]["switches"] >= 1
         spent = sum(s["levels"]["seconds"].values()) + s["levels"]["switching_s"]
         assert spent == pytest.approx(120.0)
         assert s["latency_ms"]["median"] <= s["latency_ms"]["p90"] <= s["latency_ms"]["p99"]
         assert all(s["peak_temperatures_c"][n] >= c for n, c in s["final_temperatures_c"].items())
-    assert predictive["levels"]["first"][0]["time_s"] < reactive["levels"]["first"][0]["time_s"]
+    assert predictive["inferences"] >= 0.99 * max(static["inferences"], reactive["inferences"])
     assert saver["levels"]["first"][0]["before"] == 0 and saver["levels"]["seconds"]["0"] < 20.0
     assert saver["levels"]["seconds"]["4"] > 100.0
     assert saver["average_power_w"] < static["average_power_w"]

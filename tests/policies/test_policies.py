@@ -224,3 +224,17 @@ def test_names_and_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert policy_named("Mine").wanted(seen()) == 2
     with pytest.raises(OptionError, match="the policy 'NoPolicy' needs a method 'wanted'"):
         policy_named("NoPolicy")
+
+
+def test_predictive_counts_on_stages_of_trips() -> None:
+    """A node that is slowed a little at its first trip, and fully at its last only, delivers more than one that stays at the first."""
+    levels = (Level(0, 0.010, (4.0, 1.0)), Level(1, 0.015, (1.0, 1.0)))
+    warm = {"levels": levels, "loads": loads(4.0), "after": lambda heat, seconds: (30.0 + 4.0 * heat[0], 30.0)}
+    assert Predictive().wanted(seen(**warm, trips=(Trip(0, 35.0),))) == 1
+    assert Predictive().wanted(seen(**warm, trips=(Trip(0, 35.0, 45.0),))) == 0
+
+
+def test_predictive_keeps_the_fastest_where_nothing_stays_cool() -> None:
+    levels = (Level(0, 0.010, (4.0, 1.0)), Level(1, 0.1, (0.5, 1.0)))
+    hot = seen(levels=levels, loads=loads(4.0), after=lambda heat, seconds: (50.0 + 4.0 * heat[0], 30.0), trips=(Trip(0, 45.0),))
+    assert Predictive().wanted(hot) == 0
