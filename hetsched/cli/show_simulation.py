@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetsched.cli import show
+from hetsched.sizes import size
 
 if TYPE_CHECKING:
     from hetsched.app.simulating import Simulated
@@ -52,7 +53,7 @@ def phone(s: Mapping[str, Any], trace: Path | None) -> None:
 def beside(app: Mapping[str, Any]) -> str:
     """What another app took, in words."""
     parts = [f"{share:.0%} of {name}" for name, share in app["shares"].items()]
-    parts += [f"{app['dram'] / 1e9:g} GB/s"] if app["dram"] else []
+    parts += [f"{size(app['dram'])}/s of bandwidth"] if app["dram"] else []
     times = f", {show.seconds(app['on'])} on and {show.seconds(app['off'])} off on average" if "on" in app else ""
     return ", ".join(parts) + times
 
