@@ -181,7 +181,7 @@ def _by_blocks(problem: Problem, c: Costs, found: Sequence[Chain], best: Solutio
 
     best, bound = by(LAYERS, best, bound)
     if best.objective > bound * (1 + TOLERANCE):
-        best, raised = improve_by_stages(problem, c, found, best, TOLERANCE, budget, budget.left * STAGED)
+        best, raised = improve_by_stages(problem, c, chains_, best, TOLERANCE, budget, budget.left * STAGED)
         bound = max(bound, raised)
         budget.report("stages", best.objective, bound)
     if best.objective > bound * (1 + TOLERANCE):

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hetsched.partition.additive_chain import AdditiveChain, Arc
+from hetsched.partition.additive_chain import Arc
 from hetsched.partition.blocks import Block
-from hetsched.partition.chain import Chain
-from hetsched.partition.frontier import Additive
+from hetsched.partition.chain import INFINITE
 from hetsched.partition.orders import by_stage
-from hetsched.partition.overlap import Window
-from hetsched.partition.phases import PER_STATE
 from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.search import LocalSearch, as_solution
 from hetsched.partition.stages import Role, Staged, staged
+from hetsched.partition.tightening import LEAST_GAIN, PER_WINDOW, Tightened
 from hetsched.partition.timing import Costs, figures, value
 
-INFINITE = float("inf")
 LARGEST = 150
 """Blocks with more inner ops are left out: their models are too large."""
-LEAST_GAIN = 1e-3
-SERIAL_STATES = 5_000
 LEAST_UNITS = 0.2
 """With fewer, no model is built."""
-PER_WINDOW = 0.002
-"""Units of a bound with fractions of ops."""
 SHARES = (0.75, 1.0)
 """Of the units left, for each try at a block."""
 DESCENT = 0.05
@@ -33,14 +26,14 @@ LEAST_EVALUATIONS = 200
 
 
 def improve_by_stages(
-    problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, tolerance: float, budget: Budget, units: float
+    problem: Problem, c: Costs, tightened: Sequence[Tightened], best: Solution, tolerance: float, budget: Budget, units: float
 ) -> tuple[Solution, float]:
     """Bound the loose blocks on the cheapest path of the best chain, and search on from what that gives.
 
     Args:
         problem: the problem, for the latency.
         c: its costs.
-        found: chains of the costs; the least times of their blocks are raised.
+        tightened: chains of the costs; the least times of their blocks are raised.
         best: the best solution so far.
         tolerance: the gap that is good enough.
         budget: is charged.
@@ -50,7 +43,7 @@ def improve_by_stages(
         The best solution and a proven lower bound in seconds.
     """
     end = budget.spent + units
-    staging = [_Chain(c, chain, budget) for chain in found]
+    staging = [_Staging(one, budget) for one in tightened]
     for one in staging:
         one.raise_cheaply(best.objective / (1 + tolerance))
     one = max(staging, key=lambda one: (one.chain.bound()[0], len(one.chain.relaxed.ops)))
@@ -67,13 +60,11 @@ def improve_by_stages(
             best, one.tries = better, {}
 
 
-class _Chain:
+class _Staging:
     """A chain, what its blocks cost serially, how often each has been tried, and what identical ones gave."""
 
-    def __init__(self, c: Costs, chain: Chain, budget: Budget) -> None:
-        self.chain, self.budget = chain, budget
-        kept = set(chain.relaxed.ops)
-        self.serial = AdditiveChain(c, Additive(c), [v for v in range(c.n) if v not in kept])
+    def __init__(self, tightened: Tightened, budget: Budget) -> None:
+        self.tightened, self.chain, self.budget = tightened, tightened.chain, budget
         self.alone: dict[Arc, float] = {}
         self.tries: dict[Arc, int] = {}
         self.known: dict[str, float] = {}
@@ -83,43 +74,35 @@ class _Chain:
         few = 1 < len(self.chain.blocks[arc[0]].inner) <= LARGEST
         return few and self.tries.get(arc, 0) < len(SHARES) and self.alone.get(arc, INFINITE) > self.chain.values[arc] * (1 + LEAST_GAIN)
 
-    def window(self, arc: Arc) -> Window:
-        """The block of an arc."""
-        k, a, b = arc
-        return Window(self.chain.relaxed, self.chain.blocks[k], a, b, self.serial.charged[k])
-
-    def _alike(self, arc: Arc) -> str:
-        return self.chain.alike(arc, self.window(arc).tensors)
-
     def raise_cheaply(self, target: float) -> None:
         """Raise the arcs of the cheapest path to what they take serially or with fractions of ops."""
-        fractions: dict[str, float] = {}
+        fractions = self.tightened.fractional
         while not self.budget.out_of_time():
             total, path = self.chain.bound()
             new = [arc for arc in path if arc not in self.alone]
             if total >= target or not new or self.budget.left <= 0:
                 return
             for arc in new:
-                key = self._alike(arc)
+                key = self.tightened.alike(arc)
                 if key not in fractions:
-                    fractions[key] = self.window(arc).fractional()
+                    fractions[key] = self.tightened.window(arc).fractional()
                     self.budget.charge(PER_WINDOW)
                 self._raise(arc, self.chain.values[arc] + target - total, fractions[key])
 
     def _raise(self, arc: Arc, limit: float, overlapped: float) -> None:
-        found = self.serial.search(arc, limit, SERIAL_STATES)
-        self.budget.charge(PER_STATE * (1 + found.states))
+        found, used = self.tightened.serially(arc, limit)
+        self.budget.charge(used)
         self.alone[arc] = found.cost
         self.chain.raise_to(arc, min(limit, found.cost, overlapped))
 
     def raise_by_stages(self, arc: Arc, slack: float, units: float) -> Staged:
         """Raise an arc by at most ``slack``, with a share of the units for each try."""
-        share, value, key = SHARES[self.tries.get(arc, 0)], self.chain.values[arc], self._alike(arc)
+        share, value, key = SHARES[self.tries.get(arc, 0)], self.chain.values[arc], self.tightened.alike(arc)
         self.tries[arc] = self.tries.get(arc, 0) + 1
         if self.known.get(key, 0.0) > value:
             self._raise(arc, value + slack, self.known[key])
             return Staged(self.known[key], False, (), 0.0)
-        answer = staged(self.window(arc), value, value + slack, self.budget, share * units)
+        answer = staged(self.tightened.window(arc), value, value + slack, self.budget, share * units)
         self.budget.charge(answer.units)
         self.known[key] = answer.bound
         self._raise(arc, value + slack, answer.bound)

@@ -152,7 +152,7 @@ class Tightened:
             patience.after(used, value > chain.values[arc] * (1 + LEAST_GAIN) or self.plans.improved > improved)
             tried = tries.get(arc, 0) + 1
             chain.raise_to(arc, value)
-            for other in (other for other in loose if self._alike(other) == self._alike(arc)):
+            for other in (other for other in loose if self.alike(other) == self.alike(arc)):
                 chain.raise_to(other, min(value, chain.values[other] + max(0.0, incumbent - total)))
                 tries[other] = tried
                 if not more or tried > 1:
@@ -183,7 +183,7 @@ class Tightened:
         """
         value = self.chain.values[arc]
         limit = value + max(slack, value * 1e-6)
-        key = way, self._alike(arc)
+        key = way, self.alike(arc)
         known, given = self.known.get(key, (0.0, 0.0))
         if known > value or units < 2 * given:
             return max(value, min(limit, known)), given < INFINITE, 0.0
@@ -192,7 +192,8 @@ class Tightened:
         self.known[key] = max(known, found), units if more else INFINITE
         return found, more, used
 
-    def _alike(self, arc: Arc) -> str:
+    def alike(self, arc: Arc) -> str:
+        """Equal for arcs whose blocks cost the same and pay for the same transfers."""
         if arc not in self.names:
             self.names[arc] = self.chain.alike(arc, self.window(arc).tensors)
         return self.names[arc]
@@ -206,7 +207,7 @@ class Tightened:
         return Window(self.chain.relaxed, self.chain.blocks[k], a, b, self.serial.charged[k])
 
     def _fractions(self, arc: Arc, value: float, limit: float, _: float) -> tuple[float, bool, float]:
-        window, key = self.window(arc), self._alike(arc)
+        window, key = self.window(arc), self.alike(arc)
         serial, used = self.serially(arc, limit)
         if key not in self.fractional:
             self.fractional[key] = window.fractional()
@@ -229,7 +230,7 @@ class Tightened:
         return max(value, min(serial.cost, overlapped)), more >= units, used + more
 
     def _slots(self, between: int, arc: Arc, value: float, limit: float, units: float) -> tuple[float, bool, float]:
-        window, key = self.window(arc), self._alike(arc)
+        window, key = self.window(arc), self.alike(arc)
         serial, used = self.serially(arc, INFINITE)
         plan, more = self.plans.best(arc, window, units) if between else (INFINITE, 0.0)
         used += more

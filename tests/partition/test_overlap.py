@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from random_costs import budget, table
 
 from hetsched.partition.chain import Chain, chains
 from hetsched.partition.overlap import RoleModel, Window
-from hetsched.partition.problem import Budget
 from hetsched.partition.relaxed import Relaxed
 from hetsched.partition.tightening import Patience, Tightened
 from hetsched.partition.timing import Costs
 
 INFINITE = float("inf")
-
-
-def budget() -> Budget:
-    return Budget(wall_limit_s=1e9)
-
-
-def table(random_table, seed: int, n: int, **more):
-    options = {"precisions": 1, "crossing_us": (3, 20, 80, 250)[seed % 4], "density": 0.4, **more}
-    return Costs(random_table(seed, n, 2 + (n < 6 and seed % 2), **options))
 
 
 @pytest.mark.parametrize("way", ["fractions", "roles"])

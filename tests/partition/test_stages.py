@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from random_costs import budget, table
 
 from hetsched.partition.additive_chain import AdditiveChain
 from hetsched.partition.chain import Chain, chains
@@ -13,19 +14,11 @@ from hetsched.partition.relaxed import Relaxed
 from hetsched.partition.search import as_solution
 from hetsched.partition.stage_search import improve_by_stages, spliced
 from hetsched.partition.stages import StageModel, main_queue, staged
+from hetsched.partition.tightening import Tightened
 from hetsched.partition.timing import Costs
 from hetsched.segments import schedule
 
 INFINITE = float("inf")
-
-
-def budget() -> Budget:
-    return Budget(wall_limit_s=1e9)
-
-
-def table(random_table, seed: int, n: int, **more):
-    options = {"precisions": 1, "crossing_us": (3, 20, 80, 250)[seed % 4], "density": 0.4, **more}
-    return Costs(random_table(seed, n, 2 + (n < 6 and seed % 2), **options))
 
 
 def raised(c: Costs, chain: Chain, most: float) -> float:
@@ -116,6 +109,6 @@ def test_work_is_limited_and_nothing_gets_worse(random_table):
         problem, c = Problem(raw), Costs(raw)
         start = as_solution(problem, "file", list(range(c.n)), [row.start for row in c.alts])
         spent = Budget(wall_limit_s=1e9)
-        best, bound = improve_by_stages(problem, c, chains(c), start, 0.01, spent, 0.5)
+        best, bound = improve_by_stages(problem, c, [Tightened(c, chain, spent) for chain in chains(c)], start, 0.01, spent, 0.5)
         assert bound <= best.objective <= start.objective
         assert spent.spent < 1.0
