@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import codes, conv, conv_i8, elementwise, gemm, gemm_i8, measure, movement, quantize
+from hetsched_kernels import codes, conv, conv_i8, elementwise, gemm, gemm_i8, measure, movement, nhwc, nhwc_conv, nhwc_depthwise, quantize
 from hetsched_kernels.arrays import NO_F32, Array
-from hetsched_kernels.benchmark_peers import ort_runner
+from hetsched_kernels.benchmark_peers import REPEATED, ort_runner, quantized_convolution_runner
 from hetsched_kernels.window import conv_geometry, conv_output
 
 _ROUNDS = 15
@@ -125,6 +125,57 @@ def _conv_rows(rng: np.random.Generator) -> list[Row]:
     return rows
 
 
+def _image_rows(rng: np.random.Generator) -> list[Row]:
+    """Channels-last 8-bit convolutions beside chains of QLinearConv."""
+    rows = []
+    cases = (
+        ("conv 1x1 64-64 56x56", conv_geometry(1, 64, 56, 56, 64, 1, 1), 1.0),
+        ("conv 1x1 256-256 14x14", conv_geometry(1, 256, 14, 14, 256, 1, 1), 1.0),
+        ("conv 3x3 64-64 56x56", conv_geometry(1, 64, 56, 56, 64, 3, 3, (1, 1), (1, 1, 1, 1)), 1.0),
+        ("conv 3x3 256-256 14x14", conv_geometry(1, 256, 14, 14, 256, 3, 3, (1, 1), (1, 1, 1, 1)), 1.0),
+        ("depthwise 3x3 64 80x80", conv_geometry(1, 64, 80, 80, 64, 3, 3, (1, 1), (1, 1, 1, 1), groups=64), 2.5),
+        ("depthwise 3x3 576 14x14", conv_geometry(1, 576, 14, 14, 576, 3, 3, (1, 1), (1, 1, 1, 1), groups=576), 2.5),
+    )
+    for name, g, goal in cases:
+        n, c, h, w, m, kh, kw = (int(v) for v in g[:7])
+        groups, size = int(g[15]), n * m * int(np.prod(conv_output(g)))
+        x, weights = rng.integers(0, 256, (n, c, h, w)).astype(np.uint8), rng.integers(-127, 128, (m, c // groups, kh, kw)).astype(np.int8)
+        ours = _image_runner(x, weights, g)
+        attributes = {"kernel_shape": [kh, kw], "pads": [int(v) for v in g[9:13]], "group": groups}
+        theirs = quantized_convolution_runner(x, weights, attributes)
+        if theirs is not None:
+            seconds, work = medians([ours, theirs]), 2 * size * (c // groups) * kh * kw
+            rows.append(Row(f"{name} int8, against ORT", work / seconds[0], work * REPEATED / seconds[1], goal, "GOP/s"))
+    return rows
+
+
+def _aligned(x: Array) -> Array:
+    """A copy that starts on a cache line, as weights and tensors do when a plan runs."""
+    room = np.empty(x.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    out = room[start : start + x.nbytes].view(x.dtype)
+    out[:] = x
+    return out
+
+
+def _image_runner(x: Array, w: Array, g: Array) -> Callable[[], None]:
+    """One channels-last 8-bit convolution."""
+    c, m, positions = int(g[1]), w.shape[0], int(g[0] * np.prod(conv_output(g)))
+    stored = _aligned(np.concatenate([x.transpose(0, 2, 3, 1).reshape(-1), np.zeros(nhwc.SLACK, np.uint8)]))
+    out = _aligned(np.zeros(positions * m, np.uint8))
+    factors, shifts = np.full(m, 1e-3, np.float32), np.zeros(m, np.float32)
+    if int(g[15]) > 1:
+        scratch = _aligned(np.zeros(nhwc_depthwise.depthwise_nhwc_scratch(g), np.uint8))
+        parts = (*nhwc_depthwise.pack_depthwise_nhwc(w, 128), nhwc_depthwise.terms(factors), nhwc_depthwise.terms(shifts))
+        weights, rows = [_aligned(v) for v in parts], int(g[0] * g[16])
+        return lambda: nhwc_depthwise.depthwise_nhwc_i8(stored, *weights, out, scratch, g, 128, 0, 255, 128, 0, rows)
+    scratch = _aligned(np.zeros(nhwc_conv.conv2d_nhwc_scratch(g), np.uint8))
+    weights = [_aligned(v) for v in (*nhwc_conv.pack_conv_nhwc(w, 128), nhwc_conv.terms(factors), nhwc_conv.terms(shifts))]
+    return lambda: nhwc_conv.conv2d_nhwc_i8(
+        stored, *weights, out, scratch, g, c, 128, codes.NONE, 0.0, 0.0, 0, 255, 1.0, 128, 0, positions
+    )  # fmt: skip
+
+
 def _against_peak(name: str, f32: Callable[[], None], i8: Callable[[], None], work: int, goal: float = 0.6) -> list[Row]:
     rounds = 50_000
     seconds = medians([f32, i8, lambda: measure.peak_f32(rounds), lambda: measure.peak_i8(rounds)])
@@ -181,7 +232,7 @@ def main() -> int:
     f32, i8 = peaks()
     print(f"peak in registers: {f32 / 1e9:.0f} GFLOP/s float32, {i8 / 1e9:.0f} GOP/s int8")
     print(f"{'what':46s} |  goal  | measured                 | ok")
-    rows = [*_gemm_rows(rng), *_conv_rows(rng), *_numpy_rows(rng)]
+    rows = [*_gemm_rows(rng), *_conv_rows(rng), *_image_rows(rng), *_numpy_rows(rng)]
     for row in rows:
         print(row.text())
     short = sum(not row.ok for row in rows)

@@ -12,7 +12,7 @@ from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.comparison import Comparison, Draw, bytes_of, flat, floats, poisoned
 from hetsched_kernels.window import conv_geometry, conv_output
 
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "": lambda v: v,
     "Relu": lambda v: np.maximum(v, 0),
     "Clip": lambda v: np.clip(v, np.float32(-0.5), np.float32(0.75)),
@@ -22,7 +22,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def _activation(draw: Draw) -> tuple[str, int]:
-    name = draw.choice(sorted(_ACTIVATIONS))
+    name = draw.choice(sorted(ACTIVATIONS))
     return name, codes.ACTIVATION[name]
 
 
@@ -35,7 +35,7 @@ def _gemm_f32(draw: Draw) -> tuple[Array, Array]:
     out = poisoned(m * n)
     gemm.gemm_f32(flat(a), packed, bias, out, poisoned(gemm.gemm_f32_scratch(m, n, k)), m, n, k, code, -0.5, 0.75)
     value = a.astype(np.float64) @ b + (bias if bias.size else 0)
-    return out.reshape(m, n), _ACTIVATIONS[name](value)
+    return out.reshape(m, n), ACTIVATIONS[name](value)
 
 
 def _matmul_f32(draw: Draw) -> tuple[Array, Array]:
@@ -71,7 +71,7 @@ def convolution(x: Array, w: Array, strides: tuple[int, int], pads: tuple[int, .
     return out
 
 
-def _window(draw: Draw) -> dict[str, Any]:
+def window(draw: Draw) -> dict[str, Any]:
     """Random convolution sizes: plain, grouped, depthwise."""
     groups = draw.choice([1, 1, 2, 3])
     c, m = groups * draw.integer(1, 7), groups * draw.integer(1, 11)
@@ -89,7 +89,7 @@ def _window(draw: Draw) -> dict[str, Any]:
 
 
 def _conv2d_f32(draw: Draw) -> tuple[Array, Array]:
-    s = _window(draw)
+    s = window(draw)
     x = floats(draw, s["n"], s["c"], s["h"], s["w"])
     w = floats(draw, s["m"], s["c"] // s["groups"], s["kh"], s["kw"], scale=0.2)
     bias = floats(draw, draw.choice([0, s["m"]]))
@@ -99,7 +99,7 @@ def _conv2d_f32(draw: Draw) -> tuple[Array, Array]:
     scratch = poisoned(conv.conv2d_f32_scratch(geometry))
     conv.conv2d_f32(flat(x), conv.pack_conv_f32(w, s["groups"]), bias, out, scratch, geometry, code, -0.5, 0.75)
     value = convolution(x.astype(np.float64), w, s["strides"], s["pads"], s["dilations"], s["groups"])
-    value = _ACTIVATIONS[name](value + (bias.reshape(-1, 1, 1) if bias.size else 0))
+    value = ACTIVATIONS[name](value + (bias.reshape(-1, 1, 1) if bias.size else 0))
     return out.reshape(value.shape), value
 
 
@@ -215,7 +215,7 @@ def _matmul_i8(draw: Draw) -> tuple[Array, Array]:
 
 
 def _conv2d_i8(draw: Draw) -> tuple[Array, Array]:
-    s = _window(draw)
+    s = window(draw)
     x_type, w_type = draw.choice([np.uint8, np.int8]), draw.choice([np.int8, np.uint8])
     x, w = bytes_of(draw, x_type, s["n"], s["c"], s["h"], s["w"]), bytes_of(draw, w_type, s["m"], s["c"] // s["groups"], s["kh"], s["kw"])
     zeros = draw.choice([None, bytes_of(draw, w_type, s["m"])])

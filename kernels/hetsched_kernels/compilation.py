@@ -219,25 +219,27 @@ class Variant:
 
     Attributes:
         name: the function's name.
+        core: the kernel.
+        arrange: turns this entry point's arguments into the kernel's.
     """
 
     def __init__(self, core: Kernel, arrange: Callable[..., tuple[Any, ...]]) -> None:
         self.name = arrange.__name__
         self.__doc__ = arrange.__doc__
-        self._core, self._arrange = core, arrange
+        self.core, self.arrange = core, arrange
 
     def __call__(self, *args: Any) -> Any:
         """Run the kernel; arguments are those of the decorated function, by position."""
-        return self._core(*self._arrange(*args))
+        return self.core(*self.arrange(*args))
 
     def compile(self, *dtypes: Any) -> Any:
         """As :meth:`Kernel.compile`."""
-        dispatcher, arrange = self._core.compile(*dtypes), self._arrange
+        dispatcher, arrange = self.core.compile(*dtypes), self.arrange
         return lambda *args: dispatcher(*arrange(*args))
 
     def variants(self) -> list[tuple[str, ...]]:
         """As :meth:`Kernel.variants`."""
-        return self._core.variants()
+        return self.core.variants()
 
 
 def variant(core: Kernel) -> Callable[[Callable[..., tuple[Any, ...]]], Variant]:

@@ -39,10 +39,12 @@ def _extreme(relation: str) -> Any:
             total = b.load(slots[0])
             for slot in slots[1:]:
                 total = better(b.load(slot), total)
+            half = LANES // 2
+            while half:
+                total = better(b.shuffle_vector(total, total, v.lanes([(i + half) % LANES for i in range(LANES)])), total)
+                half //= 2
             result = alloca_once(b, v.F32)
             b.store(b.extract_element(total, v.I32(0)), result)
-            for lane in range(1, LANES):
-                b.store(better(b.extract_element(total, v.I32(lane)), b.load(result)), result)
             done = b.mul(blocks, step)
             with for_range(b, b.sub(count, done), intp=v.I64) as loop:
                 b.store(better(b.load(b.gep(pointer, [b.add(done, loop.index)])), b.load(result)), result)

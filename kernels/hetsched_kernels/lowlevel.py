@@ -8,6 +8,7 @@ from typing import Any
 import numba
 from numba import types
 from numba.core import cgutils
+from numba.core import compiler_lock as numba_lock
 from numba.extending import intrinsic as numba_intrinsic
 from numba.np import arrayobj
 
@@ -22,6 +23,8 @@ for_range: Any = cgutils.for_range
 pack_array: Any = cgutils.pack_array
 #: Fill an array structure.
 populate_array: Any = arrayobj.populate_array
+#: Held by whoever compiles.
+compiler_lock: Any = numba_lock.global_compiler_lock
 #: The type of a C pointer to a numba type.
 pointer_to: Any = types.CPointer
 

@@ -27,10 +27,10 @@ def ptr(typing_context: Any, array: Any, start: Any) -> Any:
     return pointer_to(array.dtype)(array, types.int64), codegen
 
 
-def _array(context: Any, builder: Any, kind: Any, pointer: Any, count: Any) -> Any:
+def array_from(context: Any, builder: Any, kind: Any, pointer: Any, count: Any) -> Any:
     """An array structure without an owner."""
     array = context.make_array(kind)(context, builder)
-    size = context.get_constant(types.intp, kind.dtype.bitwidth // 8)
+    size = context.get_constant(types.intp, getattr(kind.dtype, "bitwidth", 8) // 8)  # a boolean takes a byte
     data = builder.bitcast(pointer, context.get_data_type(kind.dtype).as_pointer())
     shape, strides = pack_array(builder, [count]), pack_array(builder, [size])
     populate_array(array, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
@@ -47,7 +47,7 @@ def _part(dtype: Any = None) -> Any:
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
             have, want = signature.args[0].dtype.bitwidth, kind.dtype.bitwidth
             length = builder.sdiv(builder.mul(args[2], args[2].type(have)), args[2].type(want)) if have != want else args[2]
-            return _array(context, builder, kind, builder.gep(data, [args[1]]), length)
+            return array_from(context, builder, kind, builder.gep(data, [args[1]]), length)
 
         return kind(array, types.int64, types.int64), codegen
 
@@ -60,6 +60,8 @@ as_i64 = _part(types.int64)
 as_i32 = _part(types.int32)
 as_u32 = _part(types.uint32)
 as_i8 = _part(types.int8)
+as_u16 = _part(types.uint16)
+as_u8 = _part(types.uint8)
 as_f32 = _part(types.float32)
 
 
@@ -71,6 +73,6 @@ def onward(typing_context: Any, array: Any, start: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         whole = context.make_array(signature.args[0])(context, builder, args[0])
         count = builder.sub(builder.extract_value(whole.shape, 0), args[1])
-        return _array(context, builder, kind, builder.gep(whole.data, [args[1]]), count)
+        return array_from(context, builder, kind, builder.gep(whole.data, [args[1]]), count)
 
     return kind(array, types.int64), codegen

@@ -15,7 +15,24 @@ _AVX512 = {
     "skylake-avx512", "cascadelake", "cooperlake", "icelake-client", "icelake-server", "tigerlake", "rocketlake",
     "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids", "znver4", "znver5",
 }  # fmt: skip
-_AVX2 = {"haswell", "broadwell", "skylake", "znver1", "znver2", "znver3", "alderlake", "raptorlake", "meteorlake", "x86-64-v3"}
+_BF16 = {
+    "cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids", "znver4", "znver5",
+}  # fmt: skip
+_AVX_VNNI = {"alderlake", "raptorlake", "meteorlake", "arrowlake", "sierraforest"}
+_AVX2 = {
+    "haswell",
+    "broadwell",
+    "skylake",
+    "znver1",
+    "znver2",
+    "znver3",
+    "alderlake",
+    "raptorlake",
+    "meteorlake",
+    "arrowlake",
+    "sierraforest",
+    "x86-64-v3",
+}
 
 
 @dataclass(frozen=True)
@@ -29,9 +46,13 @@ class Target:
         avx2: 256-bit integer and FMA instructions may be used.
         avx512: 512-bit registers may be used (foundation, byte/word and vector-length extensions).
         vnni: the 512-bit ``vpdpbusd`` may be used.
+        avx_vnni: the 256-bit ``vpdpbusd`` may be used.
+        bf16: the 512-bit ``vdpbf16ps`` may be used.
+        dotprod: aarch64's ``sdot`` may be used.
+        i8mm: aarch64's ``usdot`` and ``smmla`` may be used.
         vbmi: the byte permutation ``vpermb`` may be used.
         half: float16 conversions are instructions, not library calls (which the JIT cannot find).
-        byte_operands: LLVM wants ``vpdpbusd`` operands as 64 bytes rather than 16 words.
+        byte_operands: LLVM wants ``vpdpbusd`` operands as bytes rather than 32-bit words.
     """
 
     triple: str
@@ -40,6 +61,10 @@ class Target:
     avx2: bool
     avx512: bool
     vnni: bool
+    avx_vnni: bool
+    bf16: bool
+    dotprod: bool
+    i8mm: bool
     vbmi: bool
     half: bool
     byte_operands: bool
@@ -61,16 +86,27 @@ class Target:
 def target() -> Target:
     """The target that numba compiles for in this process."""
     triple, cpu, features = cpu_target.target_context.codegen().magic_tuple()
-    x86 = str(triple).startswith(("x86_64", "i686", "amd64"))
     named = {f[1:] for f in str(features).split(",") if f.startswith("+")}
-    if not named:
-        named = _named_features(str(cpu))
+    return target_of(str(triple), str(cpu), named or _named_features(str(cpu)))
+
+
+def target_of(triple: str, cpu: str, named: set[str]) -> Target:
+    """The target with LLVM's features ``named``."""
+    x86, arm = triple.startswith(("x86_64", "i686", "amd64")), triple.startswith(("aarch64", "arm64"))
     avx512 = x86 and {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= named
     vnni = avx512 and "avx512vnni" in named
     return Target(
-        str(triple), str(cpu), x86, avx512 or (x86 and {"avx2", "fma"} <= named), avx512, vnni, avx512 and "avx512vbmi" in named,
-        avx512 or not x86 or "f16c" in named,
-        vnni and _accepts_bytes(),
+        triple, cpu, x86,
+        avx2=avx512 or (x86 and {"avx2", "fma"} <= named),
+        avx512=avx512,
+        vnni=vnni,
+        avx_vnni=x86 and "avxvnni" in named and {"avx2", "fma"} <= named,
+        bf16=avx512 and "avx512bf16" in named,
+        dotprod=arm and "dotprod" in named,
+        i8mm=arm and "i8mm" in named,
+        vbmi=avx512 and "avx512vbmi" in named,
+        half=avx512 or not x86 or "f16c" in named,
+        byte_operands=x86 and _accepts_bytes(),
     )  # fmt: skip
 
 
@@ -78,8 +114,12 @@ def _named_features(cpu: str) -> set[str]:
     """Features implied by a processor's name, for the few names that matter; nothing for an unknown one."""
     if cpu in _AVX512:
         wide = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"}
-        return wide if cpu == "skylake-avx512" else wide | {"avx512vnni"}
-    return {"avx2", "fma", "f16c"} if cpu in _AVX2 else set()
+        if cpu == "skylake-avx512":
+            return wide
+        return wide | {"avx512vnni"} | ({"avx512bf16"} if cpu in _BF16 else set())
+    if cpu in _AVX2:
+        return {"avx2", "fma", "f16c"} | ({"avxvnni"} if cpu in _AVX_VNNI else set())
+    return set()
 
 
 def _accepts_bytes() -> bool:

@@ -13,6 +13,22 @@ I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32 = ir.FloatType()
 
 
+class _BFloat(ir.Type):  # type: ignore[misc, unused-ignore]
+    """LLVM's ``bfloat``, which llvmlite does not name; values are only ever bitcast to it."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+BF16 = _BFloat()
+
+
 def vector(element: Any, lanes: int) -> Any:
     """The type <lanes x element>."""
     return ir.VectorType(element, lanes)
@@ -58,6 +74,14 @@ def call(builder: Any, name: str, result: Any, args: Sequence[Any]) -> Any:
     return builder.call(function, args)
 
 
+def prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for a cache line that will be read soon; an address that is nobody's does no harm."""
+    name = "llvm.prefetch.p0"
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    builder.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+
+
 def masked_store(builder: Any, name: str, value: Any, pointer: Any, mask: Any, mask_type: Any) -> None:
     """Store the lanes whose mask bit is set."""
     function = builder.module.globals.get(name)
@@ -72,7 +96,7 @@ def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return call(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, [a, b, c])
 
 
-def dot4(builder: Any, acc: Any, unsigned: Any, signed: Any) -> Any:
+def dot4(builder: Any, acc: Any, unsigned: Any, signed: Any, small: bool = False) -> Any:
     """acc[i] + Σ of four products u8·s8 per 32-bit lane, exact (no saturation) on every target.
 
     Args:
@@ -80,16 +104,33 @@ def dot4(builder: Any, acc: Any, unsigned: Any, signed: Any) -> Any:
         acc: <lanes x i32>.
         unsigned: <lanes x i32>, each lane four u8.
         signed: <lanes x i32>, each lane four s8.
+        small: the unsigned bytes are all below 128.
     """
-    lanes = acc.type.count
-    if target().vnni and lanes == 16:
+    lanes, t = acc.type.count, target()
+    if (t.vnni and lanes == 16) or (t.avx_vnni and lanes == 8):
         operands = [unsigned, signed]
-        if target().byte_operands:
-            operands = [builder.bitcast(v, vector(I8, 64)) for v in operands]
-        return call(builder, "llvm.x86.avx512.vpdpbusd.512", acc.type, [acc, *operands])
-    if target().x86:
+        if t.byte_operands:
+            operands = [builder.bitcast(v, vector(I8, 4 * lanes)) for v in operands]
+        return call(builder, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", acc.type, [acc, *operands])
+    if t.x86:
         return _dot4_pairs(builder, acc, unsigned, signed)
+    if t.dotprod or t.i8mm:
+        return _dot4_neon(builder, acc, unsigned, signed, small)
     return _dot4_words(builder, acc, unsigned, signed)
+
+
+def _dot4_neon(builder: Any, acc: Any, unsigned: Any, signed: Any, small: bool) -> Any:
+    """``usdot``, or ``sdot`` of the unsigned bytes minus 128 and twice that of 64."""
+    u, s = (builder.bitcast(v, vector(I8, 16)) for v in (unsigned, signed))
+    if target().i8mm and not small:
+        return call(builder, "llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, [acc, u, s])
+    dot = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+    if small:
+        return call(builder, dot, acc.type, [acc, u, s])
+    acc = call(builder, dot, acc.type, [acc, builder.xor(u, constant(u.type, -128)), s])
+    for _ in range(2):
+        acc = call(builder, dot, acc.type, [acc, constant(u.type, 64), s])
+    return acc
 
 
 _PAIR_SUMS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}

@@ -7,8 +7,13 @@ import textwrap
 
 import pytest
 
-_EXACT = ("gemm_i8_i32", "gemm_i8_f32", "gemm_i8_q8", "matmul_i8")
-_CLOSE = ("gemm_f32", "matmul_f32", "f16")
+_IMAGES = ("conv2d_nhwc_i8", "depthwise_nhwc_i8", "add_u8", "multiply_u8", "map_u8", "mean_nhwc_u8")
+_EXACT = ("gemm_i8_i32", "gemm_i8_f32", "gemm_i8_q8", "matmul_i8", "quantize_groups", *_IMAGES)
+_CLOSE = (
+    "conv2d_nhwc_f32", "gemm_f32", "matmul_f32", "f16",
+    "gemm_groups_f32 4-bit g32", "gemm_groups_f32 5-bit g32 with minima", "gemm_groups_f32 6-bit g16",
+    "gemm_groups_f32 8-bit g32", "gemm_groups_f32 2-bit g256", "gemm_groups_f32 Q4_K", "gemm_w4a16", "attend_cache",
+)  # fmt: skip
 _SCRIPT = textwrap.dedent("""
     import hashlib, sys
     import numpy as np
@@ -51,7 +56,15 @@ def native() -> str:
     return _run()
 
 
-@pytest.mark.parametrize("cpu", ["haswell", "generic"])
+def _has_avx_vnni() -> bool:
+    import llvmlite.binding as llvm
+
+    return bool(llvm.get_host_cpu_features().get("avxvnni"))
+
+
+@pytest.mark.parametrize(
+    "cpu", ["haswell", "generic", pytest.param("alderlake", marks=pytest.mark.skipif(not _has_avx_vnni(), reason="no AVX-VNNI here"))]
+)
 def test_products_run_and_agree_on_older_processors(cpu: str, native: str) -> None:
     assert _run(NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES="") == native
 

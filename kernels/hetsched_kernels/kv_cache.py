@@ -1,0 +1,289 @@
+"""A paged key-value cache in 8-bit keys and 4-bit values, and attention of one new token over it.
+
+While one page is worked on the next is asked for, a part at each stage, so that memory is never waited for nor idle.
+
+A page holds ``page`` tokens of one key-value head: key codes (LANES tokens side by side), key scales, value codes, value
+scales, each on a cache line. Keys have one scale a token, values one for each group of 32 elements; both are float16. A
+sequence is a list of page numbers, so pages need not be in order, and one page may belong to several sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from hetsched_kernels import functions as f
+from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32, OutU8
+from hetsched_kernels.cast import float_to_half, half_to_float
+from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.extremes import row_max
+from hetsched_kernels.online_softmax import advance_softmax, limit_scores
+from hetsched_kernels.parts import as_i32, as_u8, as_u16, onward, ptr, span
+from hetsched_kernels.tile import LANES
+from hetsched_kernels.tile_kv import ROWS, ask_for, tile_keys, tile_values, whole_shares
+
+#: Elements of a value that share a scale.
+GROUP: Final = 32
+#: Positions in :func:`cache_geometry`'s result.
+HEADS, SHARED, DIM, WIDTH, PAGE, KEY_SCALES, VALUES, VALUE_SCALES, STRIDE = range(9)
+_KEYS_CALL, _VALUES_CALL = tile_keys.call, tile_values.call
+_LINE: Final = 64
+_ZERO = np.float32(0.0)
+_LOWEST = np.float32(-np.inf)
+_NOTHING = np.float32(1e-30)
+#: What the largest share of a page becomes: 127 · 128, so that its high part is an int8.
+_WHOLE = np.float32(127 * 128)
+
+
+def cache_geometry(heads: int, kv_heads: int, head_dim: int, page: int = 64) -> Array:
+    """The int64 descriptor of a cache.
+
+    Args:
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_dim: elements of a head.
+        page: tokens of a page, a multiple of 16.
+
+    Raises:
+        ValueError: the heads do not share evenly, or the page has another size.
+    """
+    if heads < 1 or kv_heads < 1 or heads % kv_heads or head_dim < 1:
+        raise ValueError(f"{heads} query heads of {head_dim} elements cannot share {kv_heads} key-value heads")
+    if page < 16 or page % 16:
+        raise ValueError(f"a page holds a multiple of 16 tokens, not {page}")
+    width = -(-head_dim // GROUP) * GROUP
+    at, offsets = 0, []
+    for size in (page * width, 2 * page, page * width // 2, 2 * page * width // GROUP):
+        offsets.append(at)
+        at += -(-size // _LINE) * _LINE
+    return np.array([heads, kv_heads, head_dim, width, page, *offsets[1:], at], np.int64)
+
+
+def cache_bytes(geometry: Array, pages: int) -> int:
+    """Bytes (uint8) of a cache of so many pages of every key-value head."""
+    return int(pages * geometry[SHARED] * geometry[STRIDE])
+
+
+@block
+def _page(cache: Any, geometry: Any, number: Any, head: Any) -> Any:
+    stride = geometry[STRIDE]
+    return span(cache, (number * geometry[SHARED] + head) * stride, stride)
+
+
+@block
+def _scale_of(x: Any, steps: Any) -> Any:
+    """A float16 scale (as bits) that covers a run with ``steps`` steps each side, and its value."""
+    reach = _ZERO
+    for i in range(x.shape[0]):
+        value = f.absolute(x[i])
+        reach = value if value > reach else reach
+    half = float_to_half(np.float32(reach / steps))
+    return half, half_to_float(half)
+
+
+@block
+def _code(value: Any, inverse: Any, low: Any, high: Any) -> Any:
+    return np.int32(f.clip(f.round_even(value * inverse), low, high))
+
+
+@block
+def _inverse(scale: Any) -> Any:
+    return np.float32(1.0) / scale if scale > _ZERO else _ZERO
+
+
+@block
+def _store_key(x: Any, page: Any, geometry: Any, slot: Any) -> None:
+    width, depth = geometry[WIDTH], geometry[WIDTH] // 4
+    half, scale = _scale_of(x, np.float32(127.0))
+    as_u16(page, geometry[KEY_SCALES], 2 * geometry[PAGE])[slot] = half
+    inverse = _inverse(scale)
+    base = slot // LANES * depth * LANES * 4 + slot % LANES * 4
+    for d in range(width):
+        code = _code(x[d], inverse, np.float32(-127.0), np.float32(127.0)) if d < x.shape[0] else np.int32(0)
+        page[base + d // 4 * LANES * 4 + d % 4] = np.uint8(code + 128)
+
+
+@block
+def _store_value(x: Any, page: Any, geometry: Any, slot: Any) -> None:
+    size, width = geometry[PAGE], geometry[WIDTH]
+    codes, scales = span(page, geometry[VALUES], size * width // 2), as_u16(page, geometry[VALUE_SCALES], 2 * size * (width // GROUP))
+    base, upper = slot // 8 * LANES * 4 + slot % 4, slot % 8 >= 4
+    for g in range(width // GROUP):
+        start = min(g * GROUP, x.shape[0])
+        part = span(x, start, min(GROUP, x.shape[0] - start))
+        half, scale = _scale_of(part, np.float32(7.5))
+        scales[g * size + slot] = half
+        inverse = _inverse(scale)
+        for i in range(GROUP):
+            d = g * GROUP + i
+            code = np.uint8(_code(part[i], inverse, np.float32(-8.0), np.float32(7.0)) + 8) if i < part.shape[0] else np.uint8(8)
+            at = base + d // LANES * (size // 8) * LANES * 4 + d % LANES * 4
+            other = codes[at] & np.uint8(0x0F if upper else 0xF0)
+            codes[at] = np.uint8(other | (np.uint8(code << np.uint8(4)) if upper else code))
+
+
+@kernel
+def append_tokens(key: InF32, value: InF32, cache: OutU8, pages: InI64, geometry: InI64, position: int, tokens: int) -> None:
+    """Write new tokens' keys and values into the cache.
+
+    Args:
+        key: [tokens · kv_heads · head_dim].
+        value: the same size.
+        cache: uint8 [:func:`cache_bytes`].
+        pages: int64, the sequence's page numbers in order.
+        geometry: :func:`cache_geometry`.
+        position: position of the first new token in the sequence.
+        tokens: new tokens.
+    """
+    shared, dim, size = geometry[SHARED], geometry[DIM], geometry[PAGE]
+    for t in range(tokens):
+        number, slot = pages[(position + t) // size], (position + t) % size
+        for h in range(shared):
+            page, at = _page(cache, geometry, number, h), (t * shared + h) * dim
+            _store_key(span(key, at, dim), page, geometry, slot)
+            _store_value(span(value, at, dim), page, geometry, slot)
+
+
+def attend_scratch(geometry: Array) -> int:
+    """Float32 elements of scratch that :data:`attend_cache` wants."""
+    many, size, width = int(geometry[HEADS] // geometry[SHARED]), int(geometry[PAGE]), int(geometry[WIDTH])
+    groups = width // GROUP
+    return size * (1 + groups) + groups + many * (size + width + 4 + 2 * groups + groups * size // 2 + width // 4)
+
+
+@block
+def _scratch_of(scratch: Any, many: Any, groups: Any, width: Any, size: Any) -> Any:
+    """The scratch of :data:`attend_cache` in parts."""
+    key_scales, value_scales, rest = span(scratch, 0, size), span(scratch, size, groups * size), onward(scratch, size * (1 + groups))
+    tops, scores, rest = span(rest, 0, groups), span(rest, groups, many * size), onward(rest, groups + many * size)
+    total, states, rest = span(rest, 0, many * width), span(rest, many * width, 2 * many), onward(rest, many * (width + 2))
+    factors, sums, rest = span(rest, 0, many * groups), as_i32(rest, many * groups, many * groups), onward(rest, 2 * many * groups)
+    q_scales, q_sums, rest = span(rest, 0, many), as_i32(rest, many, many), onward(rest, 2 * many)
+    shares, codes = as_u8(rest, 0, many * groups * size // 2), as_u8(rest, many * groups * size // 2, many * width // 4)
+    return key_scales, value_scales, tops, scores, total, states, factors, shares, codes, q_scales, q_sums, sums
+
+
+@block
+def _quantize_query(x: Any, q: Any, factor: Any) -> Any:
+    """int8 codes of a query, zero-padded; returns their scale times ``factor``, and their sum."""
+    reach = _ZERO
+    for i in range(x.shape[0]):
+        value = f.absolute(x[i])
+        reach = value if value > reach else reach
+    scale = np.float32(reach / np.float32(127.0))
+    inverse, total = _inverse(scale), np.int32(0)
+    for i in range(q.shape[0]):
+        code = np.int32(f.round_even(x[i] * inverse)) if i < x.shape[0] else np.int32(0)
+        q[i] = np.uint8(code & 255)
+        total += code
+    return np.float32(scale * factor), total
+
+
+@block
+def _weigh(row: Any, reach: Any, scales: Any, tops: Any, shares: Any, sums: Any, factors: Any) -> None:
+    """Whole shares of a head's tokens for every group of values; none is above ``reach``, no scale above ``tops``."""
+    size = row.shape[0]
+    for g in range(tops.shape[0]):
+        top = reach * tops[g]
+        factor = _WHOLE / top if top > _NOTHING else _ZERO
+        high, low = ptr(shares, 2 * g * size), ptr(shares, (2 * g + 1) * size)
+        sums[g] = whole_shares(ptr(row, 0), ptr(scales, g * size), factor, high, low, size)
+        factors[g] = top / _WHOLE
+
+
+@block
+def _open_page(page: Any, geometry: Any, filled: Any, key_scales: Any, value_scales: Any, tops: Any) -> None:
+    """The scales of a page as float32, and the largest of each group of its ``filled`` values."""
+    size = geometry[PAGE]
+    keys, values = as_u16(page, geometry[KEY_SCALES], 2 * size), as_u16(page, geometry[VALUE_SCALES], 2 * value_scales.shape[0])
+    for i in range(size):
+        key_scales[i] = half_to_float(keys[i])
+    for i in range(value_scales.shape[0]):
+        value_scales[i] = half_to_float(values[i])
+    for g in range(tops.shape[0]):
+        tops[g] = row_max(span(value_scales, g * size, filled))
+
+
+@block
+def _score_page(
+    page: Any, coming: Any, geometry: Any, many: Any, codes: Any, q_scales: Any, q_sums: Any, key_scales: Any, scores: Any
+) -> None:  # fmt: skip
+    """Scores of every head that shares a page with its tokens."""
+    width, size = geometry[WIDTH], geometry[PAGE]
+    for m in range(0, many, ROWS):
+        _KEYS_CALL(
+            ptr(page, 0), ptr(coming, geometry[VALUES]), size // LANES, width // 4, ptr(codes, m * width), width, ptr(q_sums, m),
+            ptr(q_scales, m), ptr(key_scales, 0), ptr(scores, m * size), size, min(ROWS, many - m),
+        )  # fmt: skip
+
+
+@block
+def _add_page(page: Any, coming: Any, geometry: Any, many: Any, shares: Any, sums: Any, factors: Any, total: Any) -> None:
+    """Add the values of a page to every head's weighted sum."""
+    width, size, values = geometry[WIDTH], geometry[PAGE], geometry[VALUES]
+    groups = width // GROUP
+    for m in range(0, many, ROWS):
+        _VALUES_CALL(
+            ptr(page, values), ptr(coming, size * width // 2), width // LANES, size // 8, GROUP // LANES,
+            ptr(shares, m * 2 * groups * size), 2 * groups * size, 2 * size, ptr(sums, m * groups), ptr(factors, m * groups), groups,
+            ptr(total, m * width), width, min(ROWS, many - m),
+        )  # fmt: skip
+
+
+@kernel(needs=(tile_keys, tile_values))
+def attend_cache(
+    q: InF32,
+    cache: InU8,
+    pages: InI64,
+    geometry: InI64,
+    out: OutF32,
+    scratch: OutF32,
+    length: int,
+    window: int,
+    scale: float,
+    softcap: float,
+) -> None:
+    """Attention of one token over the cache that ends with it: softmax(cap(q kᵀ · scale)) v, head by head.
+
+    Args:
+        q: [heads · head_dim].
+        cache: uint8 [:func:`cache_bytes`].
+        pages: int64, the sequence's page numbers in order.
+        geometry: :func:`cache_geometry`.
+        out: [heads · head_dim].
+        scratch: float32 [:func:`attend_scratch`].
+        length: tokens in the cache, at least 1.
+        window: the last tokens that are seen; 0 for all.
+        scale: factor on the scores.
+        softcap: scores s become softcap · tanh(s / softcap); 0 for none.
+    """
+    shared, dim, width, size = geometry[SHARED], geometry[DIM], geometry[WIDTH], geometry[PAGE]
+    many, groups = geometry[HEADS] // shared, width // GROUP
+    s = _scratch_of(scratch, many, groups, width, size)
+    key_scales, value_scales, tops, scores, total, states, factors, shares, codes, q_scales, q_sums, sums = s
+    start = max(length - window, 0) if window > 0 else 0
+    last = (length - 1) // size
+    for head in range(shared):
+        for m in range(many):
+            q_scales[m], q_sums[m] = _quantize_query(span(q, (head * many + m) * dim, dim), span(codes, m * width, width), scale)
+            states[2 * m], states[2 * m + 1] = _LOWEST, _ZERO
+        for i in range(many * width):
+            total[i] = _ZERO
+        for p in range(start // size, last + 1):
+            page, coming = _page(cache, geometry, pages[p], head), _page(cache, geometry, pages[min(p + 1, last)], head)
+            _open_page(page, geometry, min(length - p * size, size), key_scales, value_scales, tops)
+            _score_page(page, coming, geometry, many, codes, q_scales, q_sums, key_scales, scores)
+            share = size * width // 2 // many
+            for m in range(many):
+                ask_for(ptr(coming, m * share), share)
+                row, own, at = span(scores, m * size, size), span(shares, m * 2 * groups * size, 2 * groups * size), m * groups
+                limit_scores(row, p * size, start, length, softcap)
+                reach = advance_softmax(row, span(total, m * width, width), span(states, 2 * m, 2))
+                _weigh(row, reach, value_scales, tops, own, span(sums, at, groups), span(factors, at, groups))
+            _add_page(page, coming, geometry, many, shares, sums, factors, total)
+        for m in range(many):
+            to, own = span(out, (head * many + m) * dim, dim), span(total, m * width, width)
+            factor = np.float32(1.0) / states[2 * m + 1]
+            for i in range(dim):
+                to[i] = own[i] * factor

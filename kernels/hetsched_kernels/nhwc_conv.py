@@ -1,0 +1,130 @@
+"""8-bit convolution over channels-last tensors (:mod:`hetsched_kernels.nhwc`): any window, one group, symmetric weights."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from hetsched_kernels.activation import ACTIVATE, activate_at
+from hetsched_kernels.arrays import Array, InF32, InI32, InI64, InU8, OutU8
+from hetsched_kernels.compilation import kernel
+from hetsched_kernels.gemm import clamp_of
+from hetsched_kernels.nhwc import address_of
+from hetsched_kernels.nhwc_rows import row_addresses, table_elements, table_positions
+from hetsched_kernels.nhwc_tile import nhwc_tile
+from hetsched_kernels.parts import as_f32, as_i64, ptr, span
+from hetsched_kernels.tile import COLS, LANES, ROWS, TILE, VECTORS
+from hetsched_kernels.tile_i8 import quantize_tile
+from hetsched_kernels.window import conv_geometry, conv_output
+
+__all__ = ["PackedNhwc", "conv2d_nhwc_i8", "conv2d_nhwc_scratch", "conv_geometry", "conv_output", "pack_conv_nhwc", "terms"]
+
+_TILE_CALL = nhwc_tile.call
+_QUANTIZE = quantize_tile.call
+_EXACT: frozenset[str] = frozenset()
+
+
+class PackedNhwc(NamedTuple):
+    """Weights of a channels-last kernel.
+
+    Attributes:
+        data: uint8 bits of s8.
+        starts: int32, -zx · Σ w of each column.
+    """
+
+    data: Array
+    starts: Array
+
+
+def pack_conv_nhwc(w: Array, x_zero: int) -> PackedNhwc:
+    """Pack symmetric weights once: panels of columns, each [taps, groups of four channels, columns, 4].
+
+    Args:
+        w: int8 [M, C, kh, kw], zero points 0.
+        x_zero: the input's zero point as u8.
+    """
+    m, c, kh, kw = w.shape
+    vectors, groups = -(-m // LANES), -(-c // 4)
+    padded = np.zeros((vectors * LANES, groups * 4, kh * kw), np.int8)
+    padded[:m, :c] = w.reshape(m, c, kh * kw)
+    order = padded.reshape(vectors * LANES, groups, 4, kh * kw).transpose(3, 1, 0, 2)  # taps, groups, columns, 4
+    panels = -(-vectors // VECTORS)
+    edges = [LANES * (j * vectors // panels) for j in range(panels + 1)]
+    data = np.concatenate([order[:, :, a:b].reshape(-1) for a, b in pairwise(edges)])
+    starts = -np.int64(x_zero) * padded.reshape(vectors * LANES, -1).sum(1, dtype=np.int64)
+    return PackedNhwc(data.view(np.uint8), starts.astype(np.int32))
+
+
+def terms(values: Array) -> Array:
+    """Factors or shifts, one per output channel, as :data:`conv2d_nhwc_i8` takes them: padded to whole vectors."""
+    return np.pad(np.asarray(values, np.float32), (0, -len(values) % LANES))
+
+
+def conv2d_nhwc_scratch(geometry: Array) -> int:
+    """Bytes of scratch (uint8) that :data:`conv2d_nhwc_i8` wants."""
+    return table_elements(geometry) * 8 + TILE * 4 + COLS + int(geometry[1]) + 192
+
+
+@kernel(needs=(nhwc_tile, quantize_tile, ACTIVATE), fast=_EXACT)
+def conv2d_nhwc_i8(
+    x: InU8, w: InU8, starts: InI32, factors: InF32, shifts: InF32, out: OutU8, scratch: OutU8, geometry: InI64, pixel: int, x_zero: int,
+    activation: int, alpha: float, beta: float, low: int, high: int, out_scale: float, out_zero: int, first: int, last: int
+) -> None:  # fmt: skip
+    """Convolution of bytes with exact int32 sums; positions ``first`` to ``last`` of the result.
+
+    Where the activation is a clamp, out = saturate(round_half_even(Σ (x - zx) w · factor + shift) + zero) within [low, high], and
+    factors and shifts are relative to the result's scale; otherwise they are not, and out = quantized(activation(Σ · factor + shift)).
+
+    Args:
+        x: [n, h, w, c] u8, readable SLACK bytes beyond its end.
+        w: :attr:`PackedNhwc.data`.
+        starts: :attr:`PackedNhwc.starts`.
+        factors: :func:`terms`, one an output channel.
+        shifts: :func:`terms`.
+        out: [n, oh, ow, m] u8.
+        scratch: uint8 [:func:`conv2d_nhwc_scratch`].
+        geometry: :func:`conv_geometry`, one group.
+        pixel: bytes from position to position of x: c, or less where neighbours overlap (:func:`hetsched_kernels.nhwc.widened`).
+        x_zero: the input's zero point.
+        activation: one of ``codes.ACTIVATION``.
+        alpha: its first parameter.
+        beta: its second.
+        low: least byte of the result.
+        high: largest byte of the result.
+        out_scale: the result's scale; read where the activation is no clamp.
+        out_zero: its zero point.
+        first: first output position, of n · oh · ow.
+        last: one past the last.
+    """
+    g = geometry
+    taps, groups, m = g[5] * g[6], (g[1] + 3) // 4, g[4]
+    positions = table_positions(taps)
+    at = positions * taps * 8
+    table = as_i64(scratch, 0, at)
+    tile, spare = as_f32(scratch, at, TILE * 4), span(scratch, at + TILE * 4, COLS)
+    blank = span(scratch, at + TILE * 4 + COLS, g[1] + 4)
+    for i in range(g[1] + 4):
+        blank[i] = np.uint8(x_zero)
+    vectors = (m + LANES - 1) // LANES
+    panels = (vectors + VECTORS - 1) // VECTORS
+    _, _, clamps = clamp_of(activation, alpha, beta)
+    lo, hi = np.float32(low - out_zero), np.float32(high - out_zero)
+    for p0 in range(first, last, positions):
+        count = min(positions, last - p0)
+        row_addresses(g, pixel, address_of(x, 0), address_of(blank, 0), p0, count, table)
+        for panel in range(panels):
+            c0 = panel * vectors // panels * LANES
+            cols = min(((panel + 1) * vectors // panels) * LANES, m) - c0
+            weights = ptr(w, c0 * taps * groups * 4)
+            for r in range(0, count, ROWS):
+                rows = min(ROWS, count - r)
+                to = (p0 + r) * m + c0
+                _TILE_CALL(
+                    ptr(table, r * taps), taps, groups, weights, ptr(starts, c0), ptr(factors, c0), ptr(shifts, c0), lo, hi,
+                    np.int32(out_zero), ptr(out, to), m, ptr(tile, 0), 1 if clamps else 0, rows, cols,
+                )  # fmt: skip
+                if not clamps:
+                    activate_at(ptr(tile, 0), rows * COLS, activation, alpha, beta)
+                    _QUANTIZE(tile, ptr(out, to), m, rows, 0, cols, out_scale, out_zero, 0, spare)

@@ -1,0 +1,292 @@
+"""Compiled programs: a table of kernel addresses and prepared arguments, run without the interpreter by one thread or several.
+
+A program is a list of steps; a step is a list of calls that do not depend on each other. Threads that run it together take calls
+of a step as they become free; the next step begins when all are done, whether or not every thread took part. A call is a *thunk* (a
+C function that unpacks the arguments of one kernel) and its slots: for an array its address and length, for a number its bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+from threading import RLock
+from typing import Any, NamedTuple
+
+import llvmlite.binding as llvm
+import llvmlite.ir as ir
+import numpy as np
+from numba import types
+from numba.core.registry import cpu_target
+
+from hetsched_kernels import lowlevel
+from hetsched_kernels import vectors as v
+from hetsched_kernels.arrays import Array, InI64, OutI64
+from hetsched_kernels.compilation import Kernel, Variant, block, kernel
+from hetsched_kernels.fence import load_acquire, relax
+from hetsched_kernels.lowlevel import alloca_once, intrinsic
+from hetsched_kernels.parts import array_from
+
+_lock = RLock()
+_thunks: dict[tuple[int, tuple[str, ...]], tuple[int, Any]] = {}
+
+
+class Call(NamedTuple):
+    """A kernel and its arguments.
+
+    Attributes:
+        kernel: the entry point.
+        dtypes: numpy names of its element types.
+        args: its arguments.
+    """
+
+    kernel: Any
+    dtypes: tuple[str, ...]
+    args: tuple[Any, ...]
+
+    def run(self) -> Any:
+        """Call it from Python."""
+        return self.kernel(*self.args)
+
+
+class Program(NamedTuple):
+    """What :data:`run_program` takes.
+
+    Attributes:
+        table: int64 [calls, 2]: thunk, slots.
+        steps: int64 [steps + 1]: the first call of each step.
+        kept: arrays that the table knows by address.
+    """
+
+    table: Array
+    steps: Array
+    kept: tuple[Any, ...]
+
+
+def compile_program(steps: Sequence[Sequence[Call]]) -> Program:
+    """A program of ``steps``; their kernels are compiled, or loaded from the cache."""
+    calls = [core(call) for step in steps for call in step]
+    addresses = _addresses(calls)
+    slots = [_slots(call) for call in calls]
+    table = np.array([[a, s.ctypes.data] for a, s in zip(addresses, slots, strict=True)], np.int64).reshape(-1)
+    starts = np.cumsum([0, *(len(step) for step in steps)])
+    return Program(table, starts.astype(np.int64), (*slots, *calls))
+
+
+def core(call: Call) -> Call:
+    """The call of the kernel behind a variant."""
+    if isinstance(call.kernel, Variant):
+        return Call(call.kernel.core, call.dtypes, call.kernel.arrange(*call.args))
+    return call
+
+
+def _slots(call: Call) -> Array:
+    """The arguments as int64."""
+    entry: Kernel = call.kernel
+    values: list[int] = []
+    for kind, value in zip(entry.signature(*call.dtypes), call.args, strict=True):
+        if isinstance(kind, types.Array):
+            values += [value.ctypes.data, value.size]
+        elif isinstance(kind, types.Float):
+            values.append(struct.unpack("<i", struct.pack("<f", value))[0])
+        else:
+            values.append(int(value))
+    return np.array(values, np.int64)
+
+
+def _addresses(calls: Iterable[Call]) -> list[int]:
+    """The thunk of each call; those that are new are compiled together."""
+    calls = list(calls)
+    keys = [(id(call.kernel), call.dtypes) for call in calls]
+    with _lock, lowlevel.compiler_lock:
+        new = {key: call for key, call in zip(keys, calls, strict=True) if key not in _thunks}
+        if new:
+            _compile(new)
+        return [_thunks[key][0] for key in keys]
+
+
+def _compile(new: dict[tuple[int, tuple[str, ...]], Call]) -> None:
+    context: Any = cpu_target.target_context
+    library = context.codegen().create_library("hetsched_thunks")
+    module = library.create_ir_module("hetsched_thunks")
+    names = {}
+    for number, (key, call) in enumerate(new.items()):
+        names[key] = f"hetsched_thunk_{len(_thunks)}_{number}"
+        _thunk(context, module, names[key], call)
+    library.add_ir_module(module)
+    library.finalize()
+    for key, name in names.items():
+        # Numba's library owns the code, and the kernel must outlive its id.
+        _thunks[key] = library.get_pointer_to_function(name), (library, new[key].kernel)
+
+
+def _thunk(context: Any, module: Any, name: str, call: Call) -> None:
+    signature = call.kernel.signature(*call.dtypes)
+    compiled = call.kernel.compile(*call.dtypes).overloads[signature]
+    address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [v.I64.as_pointer()]), name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    values, at = [], 0
+    for kind in signature:
+        words = [builder.load(builder.gep(function.args[0], [v.index(at + i)])) for i in range(2 if isinstance(kind, types.Array) else 1)]
+        values.append(_value(context, builder, kind, words))
+        at += len(words)
+    result = compiled.signature.return_type
+    callee_type = context.call_conv.get_function_type(result, signature)
+    callee = builder.inttoptr(v.index(address), callee_type.as_pointer())
+    context.call_conv.call_function(builder, callee, result, signature, values)
+    builder.ret_void()
+
+
+def _value(context: Any, builder: Any, kind: Any, words: list[Any]) -> Any:
+    if isinstance(kind, types.Array):
+        pointer = builder.inttoptr(words[0], context.get_data_type(kind.dtype).as_pointer())
+        return array_from(context, builder, kind, pointer, words[1])
+    if isinstance(kind, types.Float):
+        return builder.bitcast(builder.trunc(words[0], v.I32), v.F32)
+    if isinstance(kind, types.Boolean):
+        return builder.trunc(words[0], context.get_value_type(kind))
+    return words[0]
+
+
+@intrinsic
+def _call(tc: Any, thunk: Any, slots: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [v.I64.as_pointer()])
+        function = builder.inttoptr(args[0], kind.as_pointer())
+        builder.call(function, [builder.inttoptr(args[1], v.I64.as_pointer())])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), codegen
+
+
+def _element(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
+@intrinsic
+def _count(tc: Any, array: Any, index: Any) -> Any:
+    """Add 1 to ``array[index]`` atomically."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.atomic_rmw("add", _element(context, builder, signature, args), v.index(1), "acq_rel")
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64), codegen
+
+
+@intrinsic
+def _swap(tc: Any, array: Any, index: Any, expected: Any, wanted: Any) -> Any:
+    """Set ``array[index]`` if it is ``expected``; whether it was."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _element(context, builder, signature, args)
+        return builder.extract_value(builder.cmpxchg(pointer, args[2], args[3], "acq_rel", "acquire"), 1)
+
+    return types.boolean(array, types.int64, types.int64, types.int64), codegen
+
+
+class _System:
+    """Functions of the C library, under symbols of our own."""
+
+    def install(self) -> None:
+        """Make them known to LLVM."""
+        for name in ("clock_gettime", "sched_yield"):
+            llvm.add_symbol(f"hetsched_{name}", ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value)
+
+
+_SYSTEM = _System()
+#: The clock that time.perf_counter_ns reads: CLOCK_UPTIME_RAW on macOS, CLOCK_MONOTONIC elsewhere.
+_CLOCK_ID = 8 if sys.platform == "darwin" else 1
+
+
+@intrinsic
+def clock_ns(tc: Any) -> Any:
+    """``time.perf_counter_ns``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(v.I32, [v.I32, v.I64.as_pointer()])
+        function = builder.module.globals.get("hetsched_clock_gettime") or ir.Function(builder.module, kind, "hetsched_clock_gettime")
+        time = alloca_once(builder, v.I64, size=2)
+        builder.call(function, [v.I32(_CLOCK_ID), time])
+        seconds, rest = (builder.load(builder.gep(time, [v.index(i)])) for i in (0, 1))
+        return builder.add(builder.mul(seconds, v.index(1_000_000_000)), rest)
+
+    return types.int64(), codegen
+
+
+@intrinsic
+def _give_way(tc: Any) -> Any:
+    """Let another thread have this core."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name = "hetsched_sched_yield"
+        builder.call(builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(v.I32, []), name), [])
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+#: int64 elements from counter to counter: a cache line.
+STRIDE = 8
+
+
+#: How often a thread looks at a step that others still work at before it lets them have its core.
+_LOOKS = 2000
+
+
+def counters(steps: int) -> Array:
+    """The shared counters of a program: of every step the calls taken and the calls done, over all turns."""
+    return np.zeros(2 * steps * STRIDE, np.int64)
+
+
+@block
+def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, before: Any) -> None:
+    """Take and run calls of a step until none is left, then wait for those that others took."""
+    all_of_them = before + calls
+    taken = load_acquire(shared, at)
+    while taken < all_of_them:
+        if _swap(shared, at, taken, taken + 1):
+            call = first + taken - before
+            if load_acquire(stop, 0) == 0:
+                _call(table[2 * call], table[2 * call + 1])
+            _count(shared, at + STRIDE)
+        taken = load_acquire(shared, at)
+    looks = 0
+    while load_acquire(shared, at + STRIDE) < all_of_them:
+        looks += 1
+        if looks > _LOOKS:
+            _give_way()
+        else:
+            relax()
+
+
+@kernel(needs=(_SYSTEM,))
+def run_program(
+    table: InI64, steps: InI64, shared: OutI64, stop: InI64, stamps: OutI64, begin: int, end: int, threads: int, turn: int
+) -> None:
+    """Run steps ``begin`` to ``end``. Other threads that call it with the same arguments help; it does not need them.
+
+    Args:
+        table: :attr:`Program.table`.
+        steps: :attr:`Program.steps`.
+        shared: :func:`counters`, of this program alone; not used by one thread.
+        stop: int64 [1]; not 0: leave out the calls that have not begun.
+        stamps: int64 [steps], the time after each step (``time.perf_counter_ns``); empty: not wanted by this thread.
+        begin: first step.
+        end: one past the last.
+        threads: how many threads may run it.
+        turn: how often every step was run before.
+    """
+    for step in range(begin, end):
+        first, calls = steps[step], steps[step + 1] - steps[step]
+        if threads > 1:
+            _work(table, first, calls, shared, 2 * step * STRIDE, stop, turn * calls)
+        else:
+            for call in range(first, first + calls):
+                if load_acquire(stop, 0) == 0:
+                    _call(table[2 * call], table[2 * call + 1])
+        if stamps.shape[0] > 0:
+            stamps[step] = clock_ns()
