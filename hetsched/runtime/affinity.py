@@ -41,3 +41,11 @@ def pin(queue: str) -> str | None:
         return f"the worker of queue {queue} is not pinned: core {absent[0]} is not available to this process"
     os.sched_setaffinity(0, cores)
     return None
+
+
+def pin_to(cores: tuple[int, ...]) -> None:
+    """Pin the calling thread to those of ``cores`` that this process may use, where threads can be pinned at all."""
+    if hasattr(os, "sched_setaffinity"):
+        usable = os.sched_getaffinity(os.getpid()).intersection(cores)
+        if usable:
+            os.sched_setaffinity(0, usable)

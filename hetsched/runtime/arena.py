@@ -19,6 +19,8 @@ from hetsched.plans import Buffer
 #: One cache line, and the width of an AVX-512 register.
 ALIGNMENT = 64
 _SMALLEST_SLAB = 1 << 16
+#: Kernels may read so many bytes beyond the last tensor.
+_SLACK = 256
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -41,9 +43,10 @@ class Arena:
     """One allocation of ``nbytes``, from which typed views are cut."""
 
     def __init__(self, nbytes: int) -> None:
-        self.bytes: npt.NDArray[np.uint8] = aligned_empty((nbytes,), np.uint8)
+        whole = aligned_empty((nbytes + _SLACK,), np.uint8)
         # Touch every page now: page faults belong to compilation, not to the first run.
-        self.bytes.fill(0)
+        whole.fill(0)
+        self.bytes: npt.NDArray[np.uint8] = whole[:nbytes]
 
     def view(self, tensor: Tensor, buffer: Buffer) -> npt.NDArray[Any]:
         """The tensor's array, at the buffer's offset.

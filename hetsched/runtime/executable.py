@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.channels_last import channels_last, planar
 from hetsched.errors import ExecutionError, ModelError, OptionError, PlanError
 from hetsched.graph import Graph
 from hetsched.passes.unfuse import parts
@@ -22,6 +23,7 @@ from hetsched.runtime.delegates.base import Delegate, SegmentJob
 from hetsched.runtime.delegates.mixed import MixedDelegate
 from hetsched.runtime.fences import FenceBoard
 from hetsched.runtime.inputs import validate_feeds
+from hetsched.runtime.team import Team
 from hetsched.runtime.timeline import Timeline
 from hetsched.runtime.worker import Gate, Job, Worker
 from hetsched.socs import HOST
@@ -74,11 +76,13 @@ def compile(graph: Graph, plan: Plan, *, soc: str = HOST, delegate: str | Delega
         check_memory(plan, graph)
         arena = Arena(plan.arena_bytes)
         buffers = bind_buffers(graph, plan.buffers, arena)
+    last = channels_last(graph, {p.op: p.precision for p in plan.placements}, _delegate_names(plan, delegate))
     board = FenceBoard(len(plan.segments))
-    jobs = _compile_segments(graph, plan, buffers, delegates)
+    teams = {s.queue: Team(s.queue, board.spins) for s in plan.segments}
+    jobs = _compile_segments(graph, plan, buffers, delegates, last, teams, board.stop)
     gate = Gate(len(jobs))
     workers = tuple(Worker(queue, tuple(js), board, gate) for queue, js in jobs.items())
-    return Executable(graph, plan, soc, arena, buffers, board, gate, workers)
+    return Executable(graph, plan, soc, arena, buffers, last, board, gate, workers, tuple(teams.values()))
 
 
 def _check_weights(graph: Graph) -> None:
@@ -93,7 +97,13 @@ def _check_weights(graph: Graph) -> None:
 
 
 def _compile_segments(
-    graph: Graph, plan: Plan, buffers: Mapping[str, npt.NDArray[Any]], delegates: Mapping[int, Delegate]
+    graph: Graph,
+    plan: Plan,
+    buffers: Mapping[str, npt.NDArray[Any]],
+    delegates: Mapping[int, Delegate],
+    last: frozenset[str],
+    teams: Mapping[str, Team],
+    stop: npt.NDArray[np.int64],
 ) -> dict[str, list[Job]]:
     """The jobs of each queue, in order."""
     placed = {p.op: p for p in plan.placements}
@@ -106,7 +116,9 @@ def _compile_segments(
         chosen = delegates[segment.index]
         ops = tuple(graph.ops[graph.op_index[name]] for name in segment.ops)
         own = scratch.setdefault(segment.queue, Scratch())
-        compiled = chosen.compile(SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own))
+        compiled = chosen.compile(
+            SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own, last, teams[segment.queue], stop)
+        )
         waits = tuple(f for f in plan.fences if f.wait == segment.index)
         jobs.setdefault(segment.queue, []).append(Job(segment.index, chosen, compiled, waits))
     return jobs
@@ -138,6 +150,12 @@ def _delegates(plan: Plan, forced: str | Delegate | None) -> dict[int, Delegate]
     return {s.index: _delegate_of(s, named, loaded) for s in plan.segments}
 
 
+def _delegate_names(plan: Plan, forced: str | Delegate | None) -> dict[str, str]:
+    """The name of each op's delegate."""
+    name = forced if isinstance(forced, str) or forced is None else forced.name
+    return {p.op: p.delegate if name is None else name for p in plan.placements}
+
+
 def _delegate_of(segment: PlanSegment, named: Mapping[str, str], loaded: Mapping[str, Delegate]) -> Delegate:
     """The delegate of all of a segment's ops, or one that hands each op to its own."""
     delegates = {op: loaded[named[op]] for op in segment.ops}
@@ -161,17 +179,19 @@ class Executable:
     """
 
     def __init__(
-        self, graph: Graph, plan: Plan, soc: str, arena: Arena, buffers: dict[str, npt.NDArray[Any]],
-        board: FenceBoard, gate: Gate, workers: tuple[Worker, ...],
+        self, graph: Graph, plan: Plan, soc: str, arena: Arena, buffers: dict[str, npt.NDArray[Any]], last: frozenset[str],
+        board: FenceBoard, gate: Gate, workers: tuple[Worker, ...], teams: tuple[Team, ...],
     ) -> None:  # fmt: skip
         self.graph = graph
         self.plan = plan
         self.soc = soc
         self._arena = arena
         self._buffers = buffers
+        self._last = last
         self._board = board
         self._gate = gate
         self._workers = workers
+        self._teams = teams
         self._started = False
 
     def __enter__(self) -> Self:
@@ -184,6 +204,8 @@ class Executable:
         """End the workers; the executable cannot run afterwards."""
         self._board.abort()
         self._gate.close()
+        for team in self._teams:
+            team.close()
         if self._started:
             for worker in self._workers:
                 worker.join(_DRAIN_S)
@@ -195,6 +217,7 @@ class Executable:
         repeat: int = 1,
         trace: bool = True,
         observe: bool = False,
+        guard: bool = False,
         timeout_s: float = _LIMIT_S,
     ) -> RunResult:
         """Run the plan ``repeat`` times on the same inputs.
@@ -204,6 +227,8 @@ class Executable:
             repeat: number of inferences, one after another.
             trace: keep spans; latencies are measured either way.
             observe: copy each op's outputs right after it (slow; for checks).
+            guard: look at each op's results right after it: an integer product that is not finite although what it read is, is
+                computed again in float32, and the trace says so; so it does of a float op.
             timeout_s: time limit for all iterations together.
 
         Raises:
@@ -216,7 +241,7 @@ class Executable:
             raise ExecutionError("this executable is closed: compile the plan again")
         arrays = validate_feeds(self.graph, feeds)
         observed: dict[str, npt.NDArray[Any]] = {}
-        self._start(observed if observe else None)
+        self._start(observed if observe else None, guard)
         origin = time.perf_counter_ns()
         timeline = self._timeline(origin)
         deadline = time.monotonic() + timeout_s
@@ -228,11 +253,12 @@ class Executable:
             self._drain()
             raise
         timeline.trace.notes.extend(w.note for w in self._workers if w.note)
+        timeline.trace.notes.extend(dict.fromkeys(note for w in self._workers for note in w.notes))
         if self._workers and any(job.delegate.name == "null" for w in self._workers for job in w.jobs):
             timeline.trace.notes.append("the null delegate computes nothing: outputs are zeros and times are the predicted ones")
         return RunResult(self._outputs(arrays), tuple(latencies), timeline.trace, observed)
 
-    def _start(self, observed: dict[str, npt.NDArray[Any]] | None) -> None:
+    def _start(self, observed: dict[str, npt.NDArray[Any]] | None, guard: bool) -> None:
         if not self._started:
             self._started = True
             for worker in self._workers:
@@ -241,10 +267,22 @@ class Executable:
         def observe(op: str) -> None:
             for name in self.graph.ops[self.graph.op_index[op]].outputs:
                 if name in self._buffers and observed is not None:
-                    observed[name] = self._buffers[name].copy()
+                    stored = self._buffers[name]
+                    observed[name] = planar(stored) if name in self._last else stored.copy()
 
         for worker in self._workers:
             worker.observe = None if observed is None else observe
+            worker.suspect = self._suspect if guard else None
+            worker.notes.clear()
+
+    def _suspect(self, op: str) -> bool:
+        """Whether an op wrote what is not finite although all that it read is."""
+        found = self.graph.ops[self.graph.op_index[op]]
+        return not self._finite(found.outputs) and self._finite(found.inputs)
+
+    def _finite(self, names: Iterable[str]) -> bool:
+        arrays = [self._buffers[n] for n in names if n in self._buffers]
+        return all(bool(np.isfinite(a).all()) for a in arrays if a.dtype.kind == "f")
 
     def _timeline(self, origin: int) -> Timeline:
         trace = Trace("measured", self.graph.name, self.soc, tuple(w.queue for w in self._workers))

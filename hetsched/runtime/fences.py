@@ -47,16 +47,19 @@ class FenceBoard:
 
         self._signal = fence.signal.compile()
         self._spin = fence.wait_ge.compile()
-        self._spins = _spins(fence.pause.compile())
+        self.spins = _spins(fence.pause.compile())
         self.flags: npt.NDArray[np.int64] = np.zeros(max(segments, 1) * _STRIDE, np.int64)
         self._changed = threading.Condition()
         self._blocked = 0
+        #: What compiled code looks at: not 0 while the run is being given up.
+        self.stop: npt.NDArray[np.int64] = np.zeros(1, np.int64)
         self.aborted = False
         self.deadline = float("inf")
 
     def reset(self, deadline: float) -> None:
         """Clear the abort flag and set the deadline (``time.monotonic`` seconds). Only while no worker runs."""
         self.aborted = False
+        self.stop[0] = 0
         self.deadline = deadline
 
     def signal(self, segment: int, epoch: int) -> None:
@@ -70,6 +73,7 @@ class FenceBoard:
     def abort(self) -> None:
         """Make every present and future wait end with :class:`AbortedError` until :meth:`reset`."""
         self.aborted = True
+        self.stop[0] = 1
         with self._changed:
             self._changed.notify_all()
 
@@ -81,7 +85,7 @@ class FenceBoard:
             ExecutionError: the deadline passed.
         """
         index = segment * _STRIDE
-        if self.flags[index] >= epoch or (mode == "spin" and self._spin(self.flags, index, epoch, self._spins)):
+        if self.flags[index] >= epoch or (mode == "spin" and self._spin(self.flags, index, epoch, self.spins)):
             return
         with self._changed:
             self._blocked += 1

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from hetsched.graph import DType, Graph, Op, Tensor
+from hetsched.runtime import language_rules as language
 from hetsched.runtime.stored import absorbs, requantized
 
 Rule: TypeAlias = Callable[[Op, Graph], str | None]
@@ -39,15 +40,17 @@ def supported(op: Op, graph: Graph, precision: str) -> str | None:
         return f"the CPU kernels do not compute in {precision}{hint}"
     if precision == "w8a8" and op.type not in MATRIX_TYPES and not _touches_quantized(op, graph):
         return f"{op.type} has no weights and no quantized tensor: its only precision on the CPU is f32"
-    reason = unreadable_constant(op, graph) or rule(op, graph)
-    if reason is None and precision == "w8a8" and op.type in MATRIX_TYPES:
-        reason = _integer_matrix(op, graph)
+    reason = unreadable_constant(op, graph, language.readable(op, precision)) or rule(op, graph)
+    if reason is None and precision == "w8a8" and op.type in (*MATRIX_TYPES, "MatMulNBits"):
+        reason = language.integer_groups(op, graph) if language.in_groups(op, graph) else _integer_matrix(op, graph)
     return reason
 
 
-def unreadable_constant(op: Op, graph: Graph) -> str | None:
-    """Why a constant of ``op`` cannot be read: nothing here decodes blocks or bfloat16 yet. None if all can."""
+def unreadable_constant(op: Op, graph: Graph, schemes: frozenset[str] = frozenset()) -> str | None:
+    """Why a constant of ``op`` cannot be read: it is stored in blocks other than ``schemes``, or as bfloat16. None if all can."""
     for t in (graph.tensors[n] for n in graph.constants(op)):
+        if t.quantization is not None and t.quantization.scheme in schemes:
+            continue
         if t.dtype is DType.BF16 or (t.quantization is not None and t.quantization.block_bytes):
             stored = t.quantization.scheme if t.quantization is not None else "bf16"
             return f"there is no kernel yet for weights stored as {stored}, and its constant {t.name!r} is one"
@@ -63,6 +66,8 @@ def _touches_quantized(op: Op, graph: Graph) -> bool:
 
 
 def _is_real(t: Tensor) -> bool:
+    if language.in_blocks(t):
+        return t.is_constant  # :func:`unreadable_constant` has looked at how
     if t.quantization is not None and t.is_constant and t.quantization.scale:
         return t.dtype in _STORED or t.dtype in _FEW_BITS
     if t.quantization is not None:
@@ -141,7 +146,7 @@ def _casts(op: Op, graph: Graph) -> str | None:
 
 def _gathers(op: Op, graph: Graph) -> str | None:
     data = [graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]]
-    bad = _first(data, lambda t: t.dtype in _MOVABLE, "8- to 64-bit elements")
+    bad = _first(data, lambda t: t.dtype in _MOVABLE or language.in_blocks(t), "8- to 64-bit elements")
     return bad or _first([graph.tensors[op.inputs[1]]], lambda t: t.dtype in _INDEX, "int64 or int32 indices")
 
 
@@ -317,5 +322,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _leading_real(1)),
     "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
     "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
-    "ArgMax": _index_of, "ArgMin": _index_of, "Resize": _resize,
+    "ArgMax": _index_of, "ArgMin": _index_of, "Resize": _resize, **language.RULES,
 }  # fmt: skip

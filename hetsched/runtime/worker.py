@@ -83,6 +83,8 @@ class Worker(threading.Thread):
         self.stamps: list[int] = []
         self.failure: BaseException | None = None
         self.observe: Callable[[str], None] | None = None
+        self.suspect: Callable[[str], bool] | None = None
+        self.notes: list[str] = []
         self.note: str | None = None
         self._board = board
         self._gate = gate
@@ -115,7 +117,8 @@ class Worker(threading.Thread):
         for job in self.jobs:
             self._board.check(f"starting segment {job.index} on queue {self.queue}")
             stamps.append(time.perf_counter_ns())
-            ticket = Ticket(partial(self._wait, job.waits, epoch), partial(self._board.signal, job.index, epoch), stamps, self.observe)
+            wait, signal = partial(self._wait, job.waits, epoch), partial(self._board.signal, job.index, epoch)
+            ticket = Ticket(wait, signal, stamps, self.observe, self.suspect, self.notes)
             job.delegate.submit(job.compiled, ticket)
             stamps.append(time.perf_counter_ns())
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetsched.app.inputs import load
-from hetsched.partition.workspace import SMALL, workspace_of
+from hetsched.partition.workspace import SMALL, kept_last, workspace_of
 from hetsched.plans import PlanSegment
 from hetsched.runtime.arena import ALIGNMENT
 from hetsched.runtime.delegates.base import SegmentJob
@@ -44,13 +44,14 @@ def test_estimates_follow_the_kernels(name: str, precision: str) -> None:
         pytest.skip("the real models are absent: make models")
     graph = load(path, DIMS[name], [])
     buffers = {t.name: np.zeros(t.shape, t.dtype.numpy) for t in graph.tensors.values() if not t.is_constant}
-    large = 0
+    large, last = 0, kept_last(graph, precision)
     for op in graph.ops:
         if supported(op, graph, precision) is not None:
             continue
         scratch = Counting()
-        lower(op, SegmentJob(graph, SEGMENT, (op,), {op.name: precision}, {}, buffers, {}, scratch), [])  # type: ignore[arg-type]
-        guess = workspace_of(graph, op, precision)
+        lower(op, SegmentJob(graph, SEGMENT, (op,), {op.name: precision}, {}, buffers, {}, scratch, last), [])  # type: ignore[arg-type]
+        guess = workspace_of(graph, op, precision, last)
         assert 0.95 * scratch.taken - 2 * SMALL <= guess <= 1.2 * scratch.taken + SMALL, (op.name, op.type, guess, scratch.taken)
         large += scratch.taken > 4 * SMALL
-    assert large > 0 or (name, precision) == ("minilm-l3-onnx", "f32")  # its products read constants where they lie
+    # Products read constants where they lie, and so do convolutions of images that are kept channels last.
+    assert large > 0 or (name, precision) in (("minilm-l3-onnx", "f32"), ("mobilenet_v2_qdq", "w8a8"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import codes, conv, conv_transpose, gemm
+from hetsched_kernels import codes, conv, conv_transpose, gemm, nhwc, nhwc_conv_f32
 from hetsched_kernels.arrays import NO_F32
 
 NO_ACTIVATION = (codes.NONE, 0.0, 0.0)
@@ -59,6 +59,11 @@ class Shape:
         rows = (self.height + 2 * pad - self.k) // self.stride + 1
         columns = (self.width + 2 * (kw // 2) - kw) // (self.stride if self.width > 1 else 1) + 1
         return self.o * rows * columns
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its tensors are kept channels last."""
+        return self.width > 1 and self.groups in (1, self.c)
 
     def moved(self, element_bytes: int) -> float:
         """Bytes read and written; none for depthwise convolutions of short rows, whose cost is that of their padded rows."""
@@ -129,8 +134,23 @@ def matrix_probes(rng: np.random.Generator) -> Iterator[Probe]:
         yield _matmul_f32(rng, batch, m, n, k)
 
 
+def aligned(x: Any) -> Any:
+    """A copy that starts on a cache line, as weights and tensors do when a plan runs."""
+    room = np.empty(x.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    out = room[start : start + x.nbytes].view(x.dtype)
+    out[:] = x
+    return out
+
+
 def _conv_f32(rng: np.random.Generator, shape: Shape) -> Probe:
     geometry = shape.geometry
+    if shape.is_image:
+        w, bias = nhwc_conv_f32.pack_conv_nhwc_f32(random_f32(rng, int(np.prod(shape.window))).reshape(shape.window), NO_F32, shape.groups)
+        scratch = aligned(np.zeros(nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry), np.float32))
+        reads = (aligned(random_f32(rng, shape.inputs + nhwc.SLACK)), aligned(w), aligned(bias))
+        tail = (aligned(np.zeros(shape.outputs, np.float32)), scratch, geometry, shape.c, *TYPICAL_ACTIVATION, 0, shape.outputs // shape.o)
+        return Probe(f"{shape.cls}/f32", shape.operations, partial(nhwc_conv_f32.conv2d_nhwc_f32, *reads, *tail), shape.moved(4))
     x, out = random_f32(rng, shape.inputs), np.empty(shape.outputs, np.float32)
     w = conv.pack_conv_f32(random_f32(rng, int(np.prod(shape.window))).reshape(shape.window), shape.groups)
     scratch = np.empty(max(1, conv.conv2d_f32_scratch(geometry)), np.float32)

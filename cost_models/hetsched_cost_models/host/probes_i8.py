@@ -20,9 +20,10 @@ from hetsched_cost_models.host.probes import (
     TYPICAL_ACTIVATION,
     Probe,
     Shape,
+    aligned,
     random_f32,
 )
-from hetsched_kernels import conv_i8, gemm, gemm_i8, matmul_i8, quantize
+from hetsched_kernels import conv_i8, gemm, gemm_i8, matmul_i8, nhwc, nhwc_conv, nhwc_depthwise, quantize
 
 
 def integer_probes(rng: np.random.Generator) -> Iterator[Probe]:
@@ -46,6 +47,8 @@ def _conv_weights(rng: np.random.Generator, shape: Shape) -> tuple[Any, ...]:
 
 
 def _conv_static(rng: np.random.Generator, shape: Shape) -> Probe:
+    if shape.is_image:
+        return Probe(f"{shape.cls}/i8", shape.operations, _image_call(rng, shape), shape.moved(1))
     geometry, weights = shape.geometry, _conv_weights(rng, shape)
     x, out = rng.integers(0, 256, shape.inputs).astype(np.uint8), np.empty(shape.outputs, np.uint8)
     scales, bias = np.full(shape.o, 1e-4, np.float32), random_f32(rng, shape.o)
@@ -53,6 +56,21 @@ def _conv_static(rng: np.random.Generator, shape: Shape) -> Probe:
     tail = (out, scratch, geometry, 128, False, *NO_ACTIVATION, 0.05, 128, False)
     call = partial(conv_i8.conv2d_i8_q8, x, *weights, scales, bias, *tail)
     return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(1))
+
+
+def _image_call(rng: np.random.Generator, shape: Shape) -> partial[Any]:
+    """A static convolution of an image that is kept channels last."""
+    geometry, w = shape.geometry, rng.integers(-127, 128, shape.window).astype(np.int8)
+    x, out = aligned(rng.integers(0, 256, shape.inputs + nhwc.SLACK).astype(np.uint8)), aligned(np.zeros(shape.outputs, np.uint8))
+    factors, shifts, ends = np.full(shape.o, 1e-3, np.float32), random_f32(rng, shape.o), (0, 255)
+    if shape.groups > 1:
+        packed = (*nhwc_depthwise.pack_depthwise_nhwc(w, 128), nhwc_depthwise.terms(factors), nhwc_depthwise.terms(shifts))
+        scratch, rows = aligned(np.zeros(nhwc_depthwise.depthwise_nhwc_scratch(geometry), np.uint8)), int(geometry[16])
+        return partial(nhwc_depthwise.depthwise_nhwc_i8, x, *map(aligned, packed), out, scratch, geometry, 128, *ends, 128, 0, rows)
+    packed = (*nhwc_conv.pack_conv_nhwc(w, 128), nhwc_conv.terms(factors), nhwc_conv.terms(shifts))
+    scratch, positions = aligned(np.zeros(nhwc_conv.conv2d_nhwc_scratch(geometry), np.uint8)), shape.outputs // shape.o
+    tail = (out, scratch, geometry, shape.c, 128, *NO_ACTIVATION, *ends, 1.0, 128, 0, positions)
+    return partial(nhwc_conv.conv2d_nhwc_i8, x, *map(aligned, packed), *tail)
 
 
 def _conv_dynamic(rng: np.random.Generator, shape: Shape) -> Probe:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Graph, Op
 from hetsched.plans import PlanSegment
 from hetsched.runtime.arena import Scratch
+from hetsched.runtime.team import Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class SegmentJob:
 
     ``buffers`` are the arena's arrays by tensor name, ``precision`` and ``predicted_s`` (seconds) are per op name,
     ``packed`` holds the weights that were already packed for this plan, ``scratch`` belongs to the segment's queue.
+    ``channels_last`` names the tensors whose buffers hold their channels last (:mod:`hetsched.channels_last`);
+    ``team`` is the queue's threads, and a ``stop`` that is not 0 says that the run was given up.
     """
 
     graph: Graph
@@ -38,6 +42,9 @@ class SegmentJob:
     buffers: Mapping[str, npt.NDArray[Any]]
     packed: dict[tuple[str, str], Any]
     scratch: Scratch
+    channels_last: frozenset[str] = frozenset()
+    team: Team | None = None
+    stop: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +53,17 @@ class Ticket:
 
     ``wait`` returns once every segment that feeds this one has signalled; ``signal`` must be called once, when all outputs
     are written. A time (``time.perf_counter_ns``) goes into ``stamps`` after ``wait`` and after each of
-    :attr:`CompiledSegment.stamped`. ``observe`` (None on ordinary runs) is called with each op's name right after it.
+    :attr:`CompiledSegment.stamped`. ``observe`` (None on ordinary runs) is called with each op's name right after it; ``suspect``
+    (None where nobody asked) says whether what an op wrote is not finite although what it read is. What was done about it goes
+    into ``notes``.
     """
 
     wait: Callable[[], None]
     signal: Callable[[], None]
     stamps: list[int]
     observe: Callable[[str], None] | None = None
+    suspect: Callable[[str], bool] | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 class CompiledSegment(Protocol):

@@ -59,7 +59,7 @@ class MixedDelegate:
         waits = iter((ticket.wait,))
         for number, (delegate, part) in enumerate(compiled.parts):
             stamps: list[int] = []
-            delegate.submit(part, Ticket(next(waits, _nothing), _nothing, stamps, ticket.observe))
+            delegate.submit(part, Ticket(next(waits, _nothing), _nothing, stamps, ticket.observe, ticket.suspect, ticket.notes))
             ticket.stamps.extend(stamps if number == 0 else stamps[1:])
         ticket.signal()
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hetsched.channels_last import FUNCTIONS, sum_before, works_channels_last
 from hetsched.graph import Op
 from hetsched.runtime.delegates.base import SegmentJob
 from hetsched.runtime.lower import (
     chain,
+    channels_last,
     convolution,
     elementwise,
     indexing,
+    language,
     matrix,
     matrix_packed,
     movement,
@@ -67,18 +70,33 @@ LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), reduction.global_pool),
     **dict.fromkeys(("MaxPool", "AveragePool"), reduction.pooling),
     "Resize": resize.resize,
+    "RMSNorm": language.rms_norm,
+    "RotaryEmbedding": language.rotary_embedding,
+    "GroupQueryAttention": language.group_query_attention,
+    "Sample": language.sample,
     "QuantizeLinear": quantization.quantize_linear,
     "DequantizeLinear": quantization.dequantize_linear,
 }
 
 
-def lower(op: Op, job: SegmentJob, kept: list[Any]) -> list[tuple[Callable[..., object], tuple[Any, ...]]]:
-    """The kernel calls that run ``op``, with prepared arguments; ``supported`` must have said yes.
+def lower(op: Op, job: SegmentJob, kept: list[Any], before: Op | None = None) -> list[Any]:
+    """The steps that run ``op`` (:class:`Lowering`), with prepared arguments; ``supported`` must have said yes.
 
+    ``before`` is the sum that ``op`` shall compute as well (:func:`hetsched.channels_last.sum_before`).
     Arrays that a kernel knows by address only are appended to ``kept``: they must outlive the calls.
     """
-    steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-    lowering = Lowering(op, job, steps, kept)
-    LOWERINGS[op.type](lowering)
+    steps: list[Any] = []
+    lowering = Lowering(op, job, steps, kept, before)
+    (_channels_last(lowering) or LOWERINGS[op.type])(lowering)
     lowering.finish()
     return steps
+
+
+def _channels_last(low: Lowering) -> Callable[[Lowering], None] | None:
+    """What lowers an op that works channels last in another way than the others; None for all others."""
+    if low.last:
+        return channels_last.POOLS.get(low.op.type)
+    if low.op.type not in channels_last.LOWERINGS or not works_channels_last(low.op, low.graph, low.precision):
+        return None
+    summed = low.op.type in FUNCTIONS and sum_before(low.op, low.graph) is not None
+    return channels_last.LOWERINGS[low.op.type] if summed == (low.before is not None) else None

@@ -47,7 +47,7 @@ def _is_data(low: Lowering, name: str) -> bool:
 
 
 def _operand(low: Lowering, slot: int) -> tuple[Array, kernels.Operand]:
-    array, shape, out = low.reals(slot), low.shape(slot), low.output().shape
+    array, shape, out = low.reals(slot), low.shape(slot), low.result_shape()
     operand = kernels.operand_of(shape, out)
     if operand is not None:
         return array, operand

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.channels_last import works_channels_last
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.lower import channels_last
 from hetsched.runtime.lower.convolution_int8 import integer_convolution
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched_kernels import conv, conv_transpose
@@ -103,13 +105,17 @@ def convolution(low: Lowering) -> None:
     if low.precision == "w8a8":
         integer_convolution(low)
         return
-    window = window_of(low.op, low.shape(1)[2:], low.shape(0)[2:], low.output().shape[2:])
+    x_shape, w_shape = low.tensor(0).shape, low.tensor(1).shape
+    window = window_of(low.op, w_shape[2:], x_shape[2:], low.output().shape[2:])
     groups = low.op.attr_int("group", 1)
-    n, c, h, w = plane(low.shape(0))
-    geometry = conv.conv_geometry(n, c, h, w, low.shape(1)[0], *window.kernel, window.strides, window.pads, window.dilations, groups)
+    n, c, h, w = plane(x_shape)
+    geometry = conv.conv_geometry(n, c, h, w, w_shape[0], *window.kernel, window.strides, window.pads, window.dilations, groups)
     name = low.op.name
+    if works_channels_last(low.op, low.graph, low.precision):
+        channels_last.float_convolution(low, lambda: (folded_weights(low, groups, False), folded_bias(low, w_shape[0])), geometry)
+        return
     weights = low.packed(name, "conv f32", lambda: aligned_copy(conv.pack_conv_f32(_as_2d(folded_weights(low, groups, False)), groups)))
-    bias = low.packed(name, "bias f32", lambda: folded_bias(low, low.shape(1)[0]))
+    bias = low.packed(name, "bias f32", lambda: folded_bias(low, w_shape[0]))
     x, out = low.reals(0), low.real_output()
     scratch = low.scratch(conv.conv2d_f32_scratch(geometry), np.float32)
     low.emit(conv.conv2d_f32, x, weights, bias, out, scratch, geometry, *low.activation())

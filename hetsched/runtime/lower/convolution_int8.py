@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from hetsched.channels_last import works_channels_last
 from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.lower import channels_last
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
 from hetsched_kernels import conv, conv_i8, quantize
 
@@ -21,8 +23,8 @@ def quantized_per_channel(weights: Array, axis: int) -> tuple[Array, Array]:
     return codes, aligned_copy(scale.reshape(-1))
 
 
-def _weights(low: Lowering, groups: int) -> tuple[Any, Array]:
-    """Packed int8 weights and one scale a channel, batch normalisation in the scales."""
+def _weights(low: Lowering) -> tuple[Array, Array | None, Array]:
+    """8-bit weights [M, C / groups, kh, kw], their zero points and one scale a channel, batch normalisation in the scales."""
     from hetsched.runtime.lower.convolution import batch_norm_factor
 
     tensor, channels = low.tensor(1), low.shape(1)[0]
@@ -36,7 +38,12 @@ def _weights(low: Lowering, groups: int) -> tuple[Any, Array]:
     if low.op.attr_int("batch_norm", 0):
         scales = scales * batch_norm_factor(low)[0]
     square = np.ascontiguousarray(codes[:, :, None, :] if codes.ndim == 3 else codes)
-    return conv_i8.pack_conv_i8(square, groups, zeros), aligned_copy(np.asarray(scales, np.float32))
+    return square, zeros, np.asarray(scales, np.float32)
+
+
+def _packed(low: Lowering, groups: int) -> tuple[Any, Array]:
+    codes, zeros, scales = _weights(low)
+    return conv_i8.pack_conv_i8(codes, groups, zeros), aligned_copy(scales)
 
 
 def integer_convolution(low: Lowering) -> None:
@@ -47,8 +54,12 @@ def integer_convolution(low: Lowering) -> None:
     groups, channels = low.op.attr_int("group", 1), low.shape(1)[0]
     n, c, h, w = plane(low.shape(0))
     geometry = conv.conv_geometry(n, c, h, w, channels, *window.kernel, window.strides, window.pads, window.dilations, groups)
-    packed, w_scales = low.packed(low.op.name, "conv i8", lambda: _weights(low, groups))
     bias = low.packed(low.op.name, "bias f32", lambda: folded_bias(low, channels))
+    if works_channels_last(low.op, low.graph, low.precision):
+        codes, _, scales = low.packed(low.op.name, "weights i8", lambda: _weights(low))
+        channels_last.convolution(low, codes, scales, bias, geometry)
+        return
+    packed, w_scales = low.packed(low.op.name, "conv i8", lambda: _packed(low, groups))
     weights = (packed.data, packed.sums, packed.zeros)
     if low.tensor(0).quantization is None:
         _dynamic(low, weights, w_scales, bias, geometry)

@@ -12,6 +12,8 @@ from hetsched_kernels import binary, broadcast, cast, codes, elementwise
 
 #: Parameters that ONNX gives a function when its attributes are left out: (alpha, beta).
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0)}
+#: Elements that are worth another thread.
+_MANY = 8192
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
 
@@ -36,7 +38,14 @@ def unary(low: Lowering) -> None:
         low.emit(elementwise.unary_int, x, low.raw_output(), code, dtypes=(x.dtype,))
         return
     x, out = low.reals(0), low.real_output()
-    low.emit(elementwise.unary_f32, x, out, code, alpha, beta)
+    emit_function(low, x, out, code, alpha, beta)
+
+
+def emit_function(low: Lowering, x: Array, out: Array, code: int, alpha: float, beta: float) -> None:
+    """A function of every element, in parts for each of the queue's threads."""
+    low.emit_split(
+        elementwise.unary_f32, x.size, _MANY, lambda first, last: (x[first:last], out[first:last], code, alpha, beta)
+    )  # fmt: skip
 
 
 def clip_bounds(low: Lowering, op: Op) -> tuple[float, float]:
@@ -54,7 +63,7 @@ def clip_bounds(low: Lowering, op: Op) -> tuple[float, float]:
 def clip(low: Lowering) -> None:
     """Clip to constant bounds."""
     x, out = low.reals(0), low.real_output()
-    low.emit(elementwise.unary_f32, x, out, codes.UNARY["Clip"], *clip_bounds(low, low.op))
+    emit_function(low, x, out, codes.UNARY["Clip"], *clip_bounds(low, low.op))
 
 
 def emit_binary(
@@ -76,7 +85,7 @@ def arithmetic(low: Lowering) -> None:
     integer = is_integer(low)
     operands = [low.raw(i) if integer else low.reals(i) for i in range(len(op.inputs))]
     out = low.raw_output() if integer else low.real_output()
-    shape = low.output().shape
+    shape = low.result_shape()
     if len(operands) == 1:
         kind, operands = "Max", operands * 2
     shapes = [low.shape(min(i, len(op.inputs) - 1)) for i in range(len(operands))]

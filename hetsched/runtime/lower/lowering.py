@@ -10,20 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.channels_last import last_shape
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Graph, Op, Quantization, Tensor
+from hetsched.reference.gguf_types import constant_value
 from hetsched.reference.quantized import dequantize
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
-from hetsched_kernels import codes, quantize
+from hetsched_kernels import codes, nhwc, quantize
 from hetsched_kernels.arrays import NO_F32
+from hetsched_kernels.program import Call
 
 Array = npt.NDArray[Any]
+#: Parts of an operator's work for each thread of a queue: so many that a thread that comes late costs little.
+_PARTS = 3
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -56,6 +62,32 @@ class Affine:
         return float(self.scales[0])
 
 
+def _unsigned(array: Array) -> Array:
+    """Bytes as unsigned ones; anything else as it is."""
+    return array.view(np.uint8) if array.dtype.itemsize == 1 else array
+
+
+def _to_last(tensor: Tensor, planar: Array, last: Array) -> tuple[Any, ...]:
+    """The kernel that puts an image's channels last, and its arguments."""
+    n, c, h, w = tensor.shape
+    if tensor.dtype is DType.F32:
+        return nhwc.to_nhwc_f32, planar, last, n, c, h * w
+    return nhwc.to_nhwc, planar.view(np.uint8), last.view(np.uint8), n, c, h * w, tensor.dtype is DType.I8
+
+
+def _to_planar(tensor: Tensor, last: Array, planar: Array) -> tuple[Any, ...]:
+    """The inverse of :func:`_to_last`."""
+    n, c, h, w = tensor.shape
+    if tensor.dtype is DType.F32:
+        return nhwc.from_nhwc_f32, last, planar, n, c, h * w
+    return nhwc.from_nhwc, last.view(np.uint8), planar.view(np.uint8), n, c, h * w, tensor.dtype is DType.I8
+
+
+def _is_spread(tensor: Tensor, out: Tensor) -> bool:
+    """Whether a tensor that an elementwise op reads is an image, not a value for each of its channels or one in all."""
+    return tensor.shape == out.shape and len(tensor.shape) == 4
+
+
 def affine_of(graph: Graph, tensor: Tensor) -> Affine:
     """The quantization of a tensor.
 
@@ -82,15 +114,23 @@ def affine(shape: tuple[int, ...], scale: Array, zero: Array | None, axis: int |
 
 
 class Lowering:
-    """One op on its way to kernel calls; ``steps`` collects them, ``kept`` the arrays that they know by address only."""
+    """One op on its way to kernel calls; ``steps`` collects them, ``kept`` the arrays that they know by address only.
 
-    def __init__(self, op: Op, job: SegmentJob, steps: list[tuple[Callable[..., object], tuple[Any, ...]]], kept: list[Any]) -> None:
+    A step is a tuple of independent :class:`hetsched_kernels.program.Call`, or a Python function and its arguments.
+    """
+
+    def __init__(self, op: Op, job: SegmentJob, steps: list[Any], kept: list[Any], before: Op | None = None) -> None:
         self.op = op
         self.graph = job.graph
         self.steps = steps
         self.kept = kept
+        self.before = before
         self._job = job
         self._after: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
+        self._stores: list[tuple[Any, ...]] = []
+        out = self.graph.tensors[op.outputs[0]]
+        #: The op works on float32 in the order of channels-last tensors.
+        self.last = out.name in job.channels_last and out.dtype is DType.F32 and out.quantization is None
 
     @property
     def precision(self) -> str:
@@ -112,8 +152,12 @@ class Lowering:
         return self.graph.tensors[self.op.outputs[slot]]
 
     def shape(self, slot: int) -> tuple[int, ...]:
-        """Shape of input ``slot``."""
-        return self.tensor(slot).shape
+        """Shape of input ``slot``, in the order in which it lies."""
+        return last_shape(self.tensor(slot).shape) if self.last else self.tensor(slot).shape
+
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of the output, in the order in which it lies."""
+        return last_shape(self.output().shape) if self.last else self.output().shape
 
     def constant(self, slot: int) -> Array:
         """The value of a constant input, as stored.
@@ -132,6 +176,8 @@ class Lowering:
         q = tensor.quantization
         if q is None:
             return np.asarray(tensor.values(), np.float32)
+        if q.block_bytes:
+            return np.asarray(constant_value(tensor), np.float32)
         if tensor.is_packed or q.granularity == "group":
             return self._unpacked(tensor, q)
         a = affine_of(self.graph, tensor)
@@ -150,7 +196,28 @@ class Lowering:
         if tensor.is_constant:
             values: Array = self.packed(tensor.name, "raw", lambda: aligned_copy(np.ascontiguousarray(tensor.numpy()).reshape(-1)))
             return values
-        return self._job.buffers[tensor.name].reshape(-1)
+        stored = self._job.buffers[tensor.name].reshape(-1)
+        if self.last and _is_spread(tensor, self.output()):
+            return self.image(tensor)
+        if tensor.name not in self._job.channels_last:
+            return stored
+        out = self.scratch(stored.size, stored.dtype)
+        self.emit(*_to_planar(tensor, stored, out))
+        return out
+
+    def bytes_last(self, slot: int) -> Array:
+        """Input ``slot``, an 8-bit image, as channels-last unsigned bytes, flat."""
+        return self.image(self.tensor(slot))
+
+    def image(self, tensor: Tensor) -> Array:
+        """An image with its channels last, flat: float32, or 8-bit as unsigned bytes."""
+        stored = self._job.buffers[tensor.name].reshape(-1)
+        if tensor.name in self._job.channels_last:
+            return _unsigned(stored)
+        room = self.scratch(stored.nbytes + nhwc.SLACK, np.uint8)[: stored.nbytes]
+        out = room.view(stored.dtype)
+        self.emit(*_to_last(tensor, stored, out))
+        return _unsigned(out)
 
     def reals(self, slot: int) -> Array:
         """Input ``slot`` as float32, flat."""
@@ -166,8 +233,23 @@ class Lowering:
         return out
 
     def raw_output(self, slot: int = 0) -> Array:
-        """Output ``slot`` as stored, flat."""
-        return self._job.buffers[self.op.outputs[slot]].reshape(-1)
+        """Output ``slot`` as stored, flat; a last step puts its channels last where the tensor is kept so."""
+        tensor, stored = self.output(slot), self._job.buffers[self.op.outputs[slot]].reshape(-1)
+        if tensor.name not in self._job.channels_last or self.last:
+            return stored
+        out = self.scratch(stored.size, stored.dtype)
+        self._stores.append(_to_last(tensor, out, stored))
+        return out
+
+    def last_output(self) -> Array:
+        """The output, an image, with its channels last, flat; a last step puts them in ONNX's order where wanted."""
+        tensor = self.output()
+        stored = self._job.buffers[tensor.name].reshape(-1)
+        if tensor.name in self._job.channels_last:
+            return _unsigned(stored)
+        out = self.scratch(stored.size, stored.dtype)
+        self._stores.append(_to_planar(tensor, out, stored))
+        return _unsigned(out)
 
     def real_output(self, slot: int = 0) -> Array:
         """Output ``slot`` as float32, flat; quantized by a last step where the tensor is stored as integers.
@@ -211,14 +293,30 @@ class Lowering:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def emit(self, kernel: Any, *args: Any, dtypes: tuple[Any, ...] = ()) -> None:
-        """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, now."""
-        self.steps.append((kernel.compile(*dtypes), args))
+        """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, with the segment."""
+        self.steps.append((Call(kernel, tuple(np.dtype(d).name for d in dtypes), args),))
+
+    def emit_split(self, kernel: Any, units: int, grain: int, args: Callable[[int, int], tuple[Any, ...]]) -> None:
+        """Call ``kernel`` for parts of its work that do not depend on each other: a few for each of the queue's threads.
+
+        Args:
+            kernel: the kernel, of one variant.
+            units: how many units of work there are.
+            grain: parts are multiples of so many units.
+            args: the arguments for the units [first, last); scratch must be each part's own.
+        """
+        threads = 1 if self._job.team is None else self._job.team.threads
+        parts = 1 if threads == 1 else min(_PARTS * threads, -(-units // grain))
+        edges = [min(i * -(-units // (grain * parts)) * grain, units) for i in range(parts + 1)]
+        self.steps.append(tuple(Call(kernel, (), args(a, b)) for a, b in pairwise(edges) if a < b))
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a plain function (for steps that need a value only known while running)."""
         self.steps.append((function, args))
 
     def finish(self) -> None:
-        """Emit what comes after the op: quantization of its outputs."""
+        """Emit what comes after the op: quantization of its outputs, and their order in memory."""
         for kernel, args, dtypes in self._after:
             self.emit(kernel, *args, dtypes=dtypes)
+        for kernel, *rest in self._stores:
+            self.emit(kernel, *rest)

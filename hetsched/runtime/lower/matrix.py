@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.language_rules import in_groups
 from hetsched.runtime.lower.lowering import Array, Lowering
+from hetsched.runtime.lower.matrix_groups import block_product
 from hetsched.runtime.lower.matrix_int8 import integer_gemm, integer_matmul
 from hetsched_kernels import gemm
 from hetsched_kernels.arrays import NO_F32
+from hetsched_kernels.tile import ROWS
 
 
 def promoted(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -31,8 +35,13 @@ def matmul(low: Lowering) -> None:
         return
     b, out = low.reals(1), low.real_output()
     offsets = gemm.batch_offsets(a_shape, b_shape)
-    scratch = low.scratch(gemm.matmul_f32_scratch(m, n, k), np.float32)
-    low.emit(gemm.matmul_f32, a, offsets[0], b, offsets[1], bias, out, scratch, gemm.matmul_shape(m, n, k), *low.activation())
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        scratch = low.scratch(gemm.matmul_f32_scratch(m, n, k), np.float32)
+        at = (a, offsets[0][first:last], b, offsets[1][first:last], bias, out[first * m * n : last * m * n], scratch)
+        return *at, gemm.matmul_shape(m, n, k), *low.activation()
+
+    low.emit_split(gemm.matmul_f32, offsets[0].size, 1, part)
 
 
 def _packed_product(low: Lowering, a: Array, bias: Array, m: int, n: int, k: int, transposed: bool, factor: float) -> None:
@@ -45,8 +54,18 @@ def _packed_product(low: Lowering, a: Array, bias: Array, m: int, n: int, k: int
 
     b = low.packed(low.op.inputs[1], f"gemm f32 {transposed} {factor}", pack)
     out = low.real_output()
-    scratch = low.scratch(gemm.gemm_f32_scratch(m, n, k), np.float32)
-    low.emit(gemm.gemm_f32, a, b, bias, out, scratch, m, n, k, *low.activation())
+    emit_rows(low, a, b, bias, out, m, n, k)
+
+
+def emit_rows(low: Lowering, a: Array, b: Array, bias: Array, out: Array, m: int, n: int, k: int) -> None:
+    """Rows of ``a`` times a packed matrix, a few of them for each of the queue's threads."""
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        rows = last - first
+        scratch = low.scratch(gemm.gemm_f32_scratch(rows, n, k), np.float32)
+        return a[first * k : last * k], b, bias, out[first * n : last * n], scratch, rows, n, k, *low.activation()
+
+    low.emit_split(gemm.gemm_f32, m, ROWS, part)
 
 
 def gemm_bias(low: Lowering, n: int) -> Array:
@@ -61,6 +80,9 @@ def gemm_bias(low: Lowering, n: int) -> Array:
 
 def general_matrix_product(low: Lowering) -> None:
     """Gemm and FusedGemm: ``alpha A B + beta C``."""
+    if low.precision == "w8a8" and in_groups(low.op, low.graph):
+        block_product(low, low.output().shape[-1], gemm_bias(low, low.output().shape[-1]))
+        return
     if low.precision == "w8a8":
         integer_gemm(low)
         return

@@ -12,6 +12,9 @@ from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched_kernels import codes, norm, pool, reduce
 from hetsched_kernels.arrays import NO_F32
 
+#: Elements that are worth another thread.
+_MANY = 8192
+
 
 def layer_normalization(low: Lowering) -> None:
     """LayerNormalization over the trailing axes from ``axis``; the mean and deviation outputs are not computed."""
@@ -20,7 +23,11 @@ def layer_normalization(low: Lowering) -> None:
     cols = math.prod(shape[axis:])
     scale, bias = _vector(low, 1, cols), _vector(low, 2, cols) if low.has(2) else NO_F32
     x, out = low.reals(0), low.real_output()
-    low.emit(norm.layer_norm_f32, x, scale, bias, out, math.prod(shape[:axis]), cols, low.op.attr_float("epsilon", 1e-5))
+    epsilon = low.op.attr_float("epsilon", 1e-5)
+    low.emit_split(
+        norm.layer_norm_f32, math.prod(shape[:axis]), -(-_MANY // cols),
+        lambda first, last: (x[first * cols : last * cols], scale, bias, out[first * cols : last * cols], last - first, cols, epsilon),
+    )  # fmt: skip
 
 
 def _vector(low: Lowering, slot: int, length: int) -> Array:
