@@ -19,13 +19,14 @@ _DETAIL = re.compile(r" \([^()]*\)$")
 
 def accounts_of(table: CostTable, timed: Schedule) -> Accounts:
     """Work, launches, syncs and transfers of a timed placement of ``table``; ``timed`` is of :func:`hetsched.segments.schedule`."""
-    path, sync_s = critical_path(table, timed)
+    path, sync_s, copied_s = critical_path(table, timed)
     launch_j = sum(float(table.launch_energy_j[s.queue]) for s in timed.segments)
     transfer_j = sum(t.energy_j for s in timed.segments for t in s.transfers)
     work_j = sum(s.energy_j for s in timed.segments) - launch_j - transfer_j
     on = [timed.segments[k] for k in path]
     return Accounts(
-        work_s=sum(s.work_s for s in on), launch_s=sum(s.launch_s for s in on), sync_s=sync_s, transfer_s=sum(s.transfer_s for s in on),
+        work_s=sum(s.work_s for s in on), launch_s=sum(s.launch_s for s in on), sync_s=sync_s,
+        transfer_s=sum(s.transfer_s for s in on) + copied_s,
         work_j=max(0.0, work_j), launch_j=launch_j, sync_j=_sync_energy(table, timed), transfer_j=transfer_j,
         segments=_per_queue(table, timed),
     )  # fmt: skip
@@ -42,28 +43,48 @@ def _per_queue(table: CostTable, timed: Schedule) -> dict[str, int]:
     return {q.name: found[k] for k, q in enumerate(table.queues) if k in found}
 
 
-def critical_path(table: CostTable, timed: Schedule) -> tuple[tuple[int, ...], float]:
-    """Segments, first to last, each of which starts when the one before it has ended (and signalled), and the seconds of the signals.
+def critical_path(table: CostTable, timed: Schedule) -> tuple[tuple[int, ...], float, float]:
+    """Segments, first to last, each of which starts when the one before it has ended (and signalled); seconds of signals, and of copies.
 
-    Durations and signals add up to the latency: a segment never starts later than its queue or the last of its data allows.
+    Durations, signals and copies of the DMA engine add up to the latency: a segment never starts later than its queue or the last of
+    its data allows.
     """
     if not timed.segments:
-        return (), 0.0
+        return (), 0.0, 0.0
     sync, segments, end = table.sync_s, timed.segments, timed.end_s
     owner = {op: s.index for s in segments for op in s.ops}
     writers = sorted({owner[p] for t in table.graph_outputs.tolist() if (p := int(table.tensor_producer[t])) >= 0})
     ends = [(end[k], 0.0, k) for k in range(len(segments))]
     seen = [(end[k] + float(sync[segments[k].queue, table.host]), float(sync[segments[k].queue, table.host]), k) for k in writers]
     _, waited, at = max([*ends, *seen])
-    path = [at]
+    path, copied = [at], 0.0
     while timed.start_s[at] > 0:
         here = segments[at]
-        before = [(end[p] + (s := float(sync[segments[p].queue, here.queue])), s, p) for p in here.feeds_from]
-        before += [(end[k], 0.0, k) for k in range(at - 1, -1, -1) if segments[k].queue == here.queue][:1]
-        _, signal, at = max(before)
+        before = [(end[p] + (s := float(sync[segments[p].queue, here.queue])), s, p, -1) for p in here.feeds_from]
+        before += [(end[k], 0.0, k, -1) for k in range(at - 1, -1, -1) if segments[k].queue == here.queue][:1]
+        for k, c in enumerate(timed.copies):
+            if c.segment == at:
+                signal = float(sync[table.host if c.source < 0 else segments[c.source].queue, here.queue])
+                before.append((c.end_s + signal, signal, c.source, k))
+        _, signal, at, copy = max(before)
         waited += signal
+        if copy >= 0:
+            at, seconds = _before_copies(timed, copy)
+            copied += seconds
+        if at < 0:
+            break
         path.append(at)
-    return tuple(reversed(path)), waited
+    return tuple(reversed(path)), waited, copied
+
+
+def _before_copies(timed: Schedule, last: int) -> tuple[int, float]:
+    """The segment (-1: none) whose end the copies up to ``last`` followed without a pause, and how long these took."""
+    seconds = 0.0
+    for c in reversed(timed.copies[: last + 1]):
+        seconds += c.end_s - c.start_s
+        if c.start_s <= (timed.end_s[c.source] if c.source >= 0 else 0.0):
+            return c.source, seconds
+    raise AssertionError("the first copy starts when its tensor is there")
 
 
 def work_by_type(c: Costs, table: CostTable, types: Sequence[str], alternative: Sequence[int]) -> tuple[TypeWork, ...]:

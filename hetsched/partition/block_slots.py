@@ -89,9 +89,9 @@ class BlockSlots:
         m, last, end = self.model, self.on[self.middle[-1]] if self.middle else self.on.get(0, {}), self.w.exit
         for k, q in self.rest.items():
             m.add(self.segments[k] >= self.on[k][q])
-        total = sum(self.segments.values()) + sum(last.values()) + (end >= 0)
         for q in range(self.c.queues):
-            m.add(2 * (sum(n for k, n in self.segments.items() if self.rest[k] == q) + last.get(q, 0) + (end == q)) <= total + 1)
+            mine = sum(n for k, n in self.segments.items() if self.rest[k] == q)
+            m.add(2 * mine + last.get(q, 0) + (end == q) <= sum(self.segments.values()) + 1)
 
     def _place(self) -> None:
         """``z[v, a, k]``: op v with alternative a in slot k; ``y`` and ``x`` add up over alternatives and over slots."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hetsched.partition.problem import Problem, Solution
-from hetsched.partition.timing import Costs, figures, value
+from hetsched.partition.retiming import Retiming
+from hetsched.partition.timing import Costs
 
 
 def duration(seconds: float) -> str:
@@ -42,7 +43,7 @@ class _Cause:
 
     def __init__(self, problem: Problem, c: Costs, keep: Sequence[bool], solution: Solution) -> None:
         self.problem, self.c, self.keep, self.solution = problem, c, keep, solution
-        self.value = value(problem, figures(c, solution.order, solution.alternative))
+        self.retiming = Retiming(problem, c, solution)
         self.own = c.energy if problem.objective == "energy" else c.time
         self.names = [q.name for q in problem.table.queues]
 
@@ -86,9 +87,7 @@ class _Cause:
         c, objective = self.c, self.problem.objective
         name, other = self.names[c.queue[here]], self.names[c.queue[cheapest]]
         saved = amount(self.own[here] - self.own[cheapest], "energy" if objective == "energy" else "latency")
-        moved = list(self.solution.alternative)
-        moved[op] = cheapest
-        worse = value(self.problem, figures(c, self.solution.order, moved)) - self.value
+        worse = self.retiming.added(op, cheapest)
         if worse < 0:
             gain = amount(-worse, objective)
             return f"left on {name} by {self.solution.solver}, although moving it to {other} would improve the plan by {gain}"

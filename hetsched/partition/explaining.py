@@ -42,6 +42,8 @@ class Explanation:
     """What its energies rest on."""
     siblings: tuple[Placement, ...] = ()
     """Other ops that the same nodes of the user became."""
+    about: tuple[str, ...] = ()
+    """Sentences on which plan of its file this is; empty: it is the only one."""
 
     @property
     def refusals(self) -> tuple[str, ...]:

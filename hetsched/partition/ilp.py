@@ -14,9 +14,11 @@ from hetsched.errors import InfeasibleError
 from hetsched.partition.additive_chain import least_cost
 from hetsched.partition.bounds import lower_bound
 from hetsched.partition.chain import Chain, chains
+from hetsched.partition.coarsening import coarsened
 from hetsched.partition.frontier import Additive
 from hetsched.partition.frontier_dp import FrontierDP
 from hetsched.partition.heft import Cpop, Heft, Peft
+from hetsched.partition.multilevel import improve_by_levels
 from hetsched.partition.problem import Budget, Problem, Solution, Solver
 from hetsched.partition.rules import Rules
 from hetsched.partition.search import LocalSearch, as_solution
@@ -33,6 +35,10 @@ RESOLUTION = 1e-5
 DESCENT = 0.08
 """Most of the budget that local search may spend on each of its three starts."""
 LEAST_EVALUATIONS = 200
+FLAT_OPS = 300
+"""Local search of larger graphs goes from coarse to fine."""
+LEVEL = 0.025
+"""Most of the budget that each level may take, for each start."""
 PHASES = 0.6
 """Share of the budget for the search over phases."""
 BLOCKS = 0.8
@@ -41,6 +47,8 @@ REPLANNED = 0.25
 """Share of what is left of that, for new plans of the incumbent's blocks, after each stage."""
 STAGED = 0.8
 """Share of the budget for the segments of the main queue one by one."""
+MERGED_PER_OP = 2e-4
+"""Units per op to merge ops."""
 CHEAP_PER_OP = 1e-3
 """Units per op of the fast solvers (without ``frontier-dp``) and of the bound together."""
 
@@ -61,16 +69,16 @@ class Ilp:
         seeds = self.seeds or cheap_solutions(problem, budget)
         best = min(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
         found = chains(c) if problem.objective == "latency" else []
-        bound = max([lower_bound(c, problem.objective, found), *(s.bound for s in seeds)])
+        general = 0.0 if problem.objective == "energy" else lower_bound(c, problem.objective, found)  # phases have a better one
+        bound = max([general, *(s.bound for s in seeds)])
         budget.report("seeds", best.objective, bound)
         if problem.objective in ("energy", "edp"):
             best, bound = _by_phases(problem, c, best, bound, budget)
-        best = _descend(problem, c, best, seeds, budget, bound)
-        budget.report("local search", best.objective, bound)
         if c.n <= EXACT_OPS and problem.objective != "edp":
+            best = _descend(problem, c, best, seeds, budget, bound)
             best, bound = self._exact(problem, c, best, bound, budget)
         elif best.objective > bound * (1 + TOLERANCE):
-            best, bound = _improve(problem, c, found, best, bound, budget)
+            best, bound = _improve(problem, c, found, best, bound, seeds, budget)
         bound = min(bound, best.objective)
         budget.report("ilp", best.objective, bound)
         return replace(best, solver="ilp", bound=bound, status="optimal" if bound >= best.objective * (1 - 1e-9) else "feasible", causes=())
@@ -124,9 +132,14 @@ def _by_phases(problem: Problem, c: Costs, best: Solution, bound: float, budget:
     delay = lower_bound(c, "latency") if problem.objective == "edp" else 1.0
     known = best.objective / delay
     good = known / (1 + (0.0 if c.n <= EXACT_OPS else TOLERANCE))
-    found = least_cost(c, Additive(c, 0.0, 1.0), known, good, budget, PHASES * budget.left)
-    if found.placed is not None and value(problem, figures(c, *found.placed)) < value(problem, figures(c, best.order, best.alternative)):
-        best = as_solution(problem, "ilp", *found.placed)
+    budget.charge(MERGED_PER_OP * c.n)
+    merged = coarsened(problem, c)
+    d = c if merged is None else Costs(merged.problem.table)
+    found = least_cost(d, Additive(d, 0.0, 1.0), known, good, budget, PHASES * budget.left)
+    if found.placed is not None:
+        placed = found.placed if merged is None else merged.expanded(*found.placed)
+        if value(problem, figures(c, *placed)) < value(problem, figures(c, best.order, best.alternative)):
+            best = as_solution(problem, "ilp", *placed)
     return best, max(bound, found.cost * delay)
 
 
@@ -139,26 +152,39 @@ def _descend(problem: Problem, c: Costs, best: Solution, seeds: Sequence[Solutio
     ranked = sorted(seeds, key=lambda s: value(problem, figures(c, s.order, s.alternative)))
     current = value(problem, figures(c, best.order, best.alternative))
     limit = max(LEAST_EVALUATIONS, int(DESCENT * budget.units / search.units))
+    target = bound * (1 + 1e-12)
     for seed in ranked[:3]:
-        order, alternative, got = search.improve(seed.order, seed.alternative, limit, bound * (1 + 1e-12))
-        if got < current:
+        if c.n <= FLAT_OPS:
+            order, alternative, got = search.improve(seed.order, seed.alternative, limit, target)
+        else:
+            order, alternative, got = improve_by_levels(problem, c, seed.order, seed.alternative, budget, LEVEL * budget.units, target)
+        if got < current * (1 - 1e-12):
             best, current = as_solution(problem, "ilp", order, alternative), got
     return best
 
 
-def _improve(problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
+def _improve(
+    problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, seeds: Sequence[Solution], budget: Budget
+) -> tuple[Solution, float]:
     """Tighten the bound, then search neighbourhoods of the incumbent; either gives up when it stops paying."""
     from hetsched.partition.neighbourhoods import improve_by_neighbourhoods
 
     if problem.objective == "latency":
-        best, bound = _by_blocks(problem, c, found, best, bound, budget)
+        best, bound = _by_blocks(problem, c, found, best, bound, seeds, budget)
+    else:
+        best = _descend(problem, c, best, seeds, budget, bound)
     if best.objective > bound * (1 + TOLERANCE) and problem.objective != "edp":
         best = improve_by_neighbourhoods(problem, c, best, bound * (1 + TOLERANCE), budget, budget.left)
     return best, bound
 
 
-def _by_blocks(problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, budget: Budget) -> tuple[Solution, float]:
-    """Bound the blocks between cuts better and better, and put plans of whole blocks together."""
+def _by_blocks(
+    problem: Problem, c: Costs, found: Sequence[Chain], best: Solution, bound: float, seeds: Sequence[Solution], budget: Budget
+) -> tuple[Solution, float]:
+    """Bound the blocks between cuts better and better, and put plans of whole blocks together.
+
+    Local search of the whole comes after the first of it: where layers repeat, their plans are found one block at a time.
+    """
     from hetsched.partition.stage_search import improve_by_stages
     from hetsched.partition.tightening import LAYERS, OTHERS, Stage, Tightened, tighten
 
@@ -180,6 +206,8 @@ def _by_blocks(problem: Problem, c: Costs, found: Sequence[Chain], best: Solutio
         return best, bound
 
     best, bound = by(LAYERS, best, bound)
+    best = _descend(problem, c, best, seeds if best in seeds else (best, *seeds), budget, bound)
+    budget.report("local search", best.objective, bound)
     if best.objective > bound * (1 + TOLERANCE):
         best, raised = improve_by_stages(problem, c, chains_, best, TOLERANCE, budget, budget.left * STAGED)
         bound = max(bound, raised)

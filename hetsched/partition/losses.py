@@ -68,6 +68,8 @@ class PlanExplanation:
     losses: tuple[Loss, ...]
     most: tuple[Spent, ...] = ()
     """What the plan spends most on."""
+    about: tuple[str, ...] = ()
+    """Sentences on which plan this is, and which others its file has."""
 
     def rows(self) -> list[list[str]]:
         """Per placement: name, latency or energy, its four parts, and its segments by queue."""

@@ -14,7 +14,7 @@ from hetsched.partition.limits import UNLIMITED
 from hetsched.partition.memory_limit import stored, within_limit
 from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.timing import Costs, figures
-from hetsched.plans import Baseline, Choice, Placement, Plan, PlanSegment, Prediction
+from hetsched.plans import Baseline, Choice, Placement, Plan, PlanCopy, PlanSegment, Prediction
 from hetsched.segments import Schedule, schedule
 
 WHAT_IF_OPS = 200_000
@@ -55,8 +55,9 @@ def build_plan(graph: Graph, problem: Problem, solution: Solution, baselines: Se
     return Plan(
         solver=solution.solver, objective=problem.objective, status=solution.status, bound_s=solution.bound, gap=solution.gap,
         order=tuple(table.op_names[i] for i in solution.order), placements=_placements(graph, problem, solution),
-        segments=_segments(problem, timed), fences=fences_of(table, timed), buffers=arena.buffers, arena_bytes=arena.nbytes,
-        prediction=prediction, accounts=accounts_of(table, timed), baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
+        segments=_segments(problem, timed), copies=_copies(problem, timed), fences=fences_of(table, timed),
+        buffers=arena.buffers, arena_bytes=arena.nbytes, prediction=prediction, accounts=accounts_of(table, timed),
+        baselines=tuple(baselines), notes=(*table.notes, *solution.notes),
     )  # fmt: skip
 
 
@@ -102,6 +103,11 @@ def _segments(problem: Problem, timed: Schedule) -> tuple[PlanSegment, ...]:
         )
         for s in timed.segments
     )  # fmt: skip
+
+
+def _copies(problem: Problem, timed: Schedule) -> tuple[PlanCopy, ...]:
+    names = problem.table.tensor_names
+    return tuple(PlanCopy(tensor=names[c.tensor], segment=c.segment, start_s=c.start_s, end_s=c.end_s) for c in timed.copies)
 
 
 def _placements(graph: Graph, problem: Problem, solution: Solution) -> tuple[Placement, ...]:

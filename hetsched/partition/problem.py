@@ -194,14 +194,14 @@ def busy_s(timed: Schedule, queues: int) -> list[float]:
 def value_of(timed: Schedule, objective: str, queues: int) -> float:
     """The objective of a timed plan (seconds, joules or joule-seconds).
 
-    ``period`` is the time between results of a steady pipeline of independent inputs: the busiest queue's work.
+    ``period`` is the time between results of a steady pipeline of independent inputs: the busiest queue's work, or the DMA engine's.
     """
     if objective == "energy":
         return timed.energy_j
     if objective == "edp":
         return timed.energy_j * timed.latency_s
     if objective == "period":
-        return max(busy_s(timed, queues), default=0.0)
+        return max([*busy_s(timed, queues), sum(c.end_s - c.start_s for c in timed.copies)])
     return timed.latency_s
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from hetsched.partition.orders import affinity
@@ -48,11 +49,11 @@ def runs_of(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> list[
     return runs(order, [c.queue[a] for a in alternative])
 
 
-class LocalSearch:
+class Descent(ABC):
     """First-improvement descent over placements and orders, every candidate timed by the segment rule."""
 
-    def __init__(self, problem: Problem, c: Costs, budget: Budget) -> None:
-        self.problem, self.c, self.budget = problem, c, budget
+    def __init__(self, c: Costs, budget: Budget) -> None:
+        self.c, self.budget = c, budget
         self.evaluations = 0
         self.units = PER_OP * c.n
         """Of one evaluation."""
@@ -83,8 +84,12 @@ class LocalSearch:
         self.budget.charge(self.units)
         placed = tuple(order), tuple(alternative)
         if placed not in self.known:
-            self.known[placed] = value(self.problem, figures(self.c, *placed))
+            self.known[placed] = self.measured(*placed)
         return self.known[placed]
+
+    @abstractmethod
+    def measured(self, order: Sequence[int], alternative: Sequence[int]) -> float:
+        """What is to be small."""
 
     def _moves(self, order: list[int], alternative: list[int]) -> Iterator[tuple[list[int], list[int]]]:
         """Regroup the order; move whole runs, then single ops, to another place; both with and without regrouping."""
@@ -148,3 +153,15 @@ class LocalSearch:
                 rest = order[:k] + order[k + 1 :]
                 rest.insert(j, op)
                 yield rest, alternative
+
+
+class LocalSearch(Descent):
+    """Descent of a problem's objective, infinite where a plan breaks a limit."""
+
+    def __init__(self, problem: Problem, c: Costs, budget: Budget) -> None:
+        super().__init__(c, budget)
+        self.problem = problem
+
+    def measured(self, order: Sequence[int], alternative: Sequence[int]) -> float:
+        """The objective of a placement."""
+        return value(self.problem, figures(self.c, order, alternative))

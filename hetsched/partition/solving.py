@@ -95,6 +95,7 @@ def solve(
             bounds.append(0.0)
         unproven = bounds[-1] <= 0 or answers[-1].status == "heuristic"
         bounds[-1] = max(bounds[-1], *_bounds(part.small, unproven, bounds[-1] <= 0, budget))
+        answers += part.wary(chosen, ranks, budget)
     if not answers:
         raise refusal or InfeasibleError("no placement satisfies the constraints")
     best = min(answers, key=ranks or (lambda s: s.objective))
@@ -181,12 +182,26 @@ class Part:
         if evaluate is not None:
             solver = replace(cast(Any, solver), evaluate=lambda s: evaluate(self.translated(s)))
         answer, limits = solver.solve(self.small, budget), self.problem.limits
-        broken = list(limits.exceeded(figures(Costs(self.small.table), answer.order, answer.alternative))) if limits else []
+        placed = self.translated(answer)
+        broken = list(limits.exceeded(figures(Costs(self.problem.table), placed.order, placed.alternative))) if limits else []
         if broken:
             raise InfeasibleError(f"{answer.solver} found no plan within the limits: its best has {', '.join(broken)}")
         finalists = tuple(self.translated(s) for s in answer.finalists)
-        placed = self.translated(answer)
         return replace(placed, finalists=finalists, objective=objective_of(self.problem, placed.order, placed.alternative))
+
+    def wary(self, solver: Solver, evaluate: Evaluate | None, budget: Budget) -> list[Solution]:
+        """Where a DMA engine copies tensors: the answer of a solver that takes copies for work of the queue that reads them, if it has one.
+
+        Solvers leave copies out of what they build plans by, and time plans with them; their bounds hold, and may be low.
+        """
+        if self.small.table.dma is None:
+            return []
+        part = replace(self, small=self.small.on(self.small.table.copying_on_queues()))
+        budget.spent = 0.0
+        try:
+            return [part.solve(solver, evaluate, budget)]
+        except InfeasibleError:
+            return []
 
     def translated(self, answer: Solution) -> Solution:
         """A solution of the part as one of the whole problem."""

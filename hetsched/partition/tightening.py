@@ -1,8 +1,9 @@
 """Tighter latency bounds: the blocks on a chain's cheapest path are bounded better and better, while it pays.
 
-Four ways, the cheap ones first: serial or overlapping (:mod:`hetsched.partition.overlap`) with fractions of ops, the same with
-whole ops (CP-SAT), CP-SAT over segments (:mod:`hetsched.partition.block_slots`; only if no op is left out), and CP-SAT over starts
-and ends (:mod:`hetsched.partition.relaxation`). Identical blocks are bounded once.
+Five ways, the cheap ones first: serial or overlapping (:mod:`hetsched.partition.overlap`) with fractions of ops, the same with
+whole ops (:mod:`hetsched.partition.counted`), :mod:`hetsched.partition.sequences` where branches are alike, CP-SAT over segments
+(:mod:`hetsched.partition.block_slots`; only if no op is left out), and CP-SAT over starts and ends (:mod:`hetsched.partition.relaxation`).
+Identical blocks are bounded once.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from hetsched.partition.additive_chain import AdditiveChain, Arc
-from hetsched.partition.block_plans import BlockPlans
+from hetsched.partition.alike import Classes
+from hetsched.partition.block_descent import BlockDescent
+from hetsched.partition.block_plans import LOOSE, BlockPlans
 from hetsched.partition.block_search import search
 from hetsched.partition.block_slots import BlockSlots
 from hetsched.partition.chain import INFINITE, Chain
+from hetsched.partition.counted import Counted, QueueCounts
 from hetsched.partition.frontier import Additive
-from hetsched.partition.overlap import RoleModel, Window
+from hetsched.partition.overlap import Window
 from hetsched.partition.phases import PER_STATE, Found
 from hetsched.partition.problem import Budget
 from hetsched.partition.relaxation import BlockModel
+from hetsched.partition.sequences import bounded, planned
+from hetsched.partition.stages import MOST, main_queue
 from hetsched.partition.timing import Costs
 from hetsched.partition.twins import twins
 
@@ -34,8 +40,12 @@ SLOTS = (0, 1, 3)
 """Segments that are modelled one by one, in turn."""
 SERIAL_STATES = 5_000
 """Most states of the search for the serial cost of a block."""
+STAGED_OPS = 150
+"""Blocks with more inner ops are not given to :mod:`hetsched.partition.stages`; those above the next wait for it if it can solve them."""
 SLOTS_OPS, TWINS_OPS = 60, 100
 """Blocks with more inner ops are not given to CP-SAT with segments; the second, if it has identical branches."""
+PLANNED = 0.4
+"""Share of the units for plans with few segments, before such blocks are bounded."""
 PER_WINDOW = 0.002
 """Units of a bound with fractions of ops."""
 
@@ -44,7 +54,7 @@ Way: TypeAlias = Callable[[Arc, float, float, float], tuple[float, bool, float]]
 
 
 LEAST_OPS: Mapping[str, float] = {"fractions": 0}
-FIRST: Mapping[str, float] = {"slots 1": 0.5}
+FIRST: Mapping[str, float] = {"slots 1": 0.5, "sequences": 0.9}
 """Share of the units for the first try at a block, if not a quarter."""
 MOST_OPS: Mapping[str, float] = {"fractions": INFINITE, "roles": INFINITE, "starts": LARGEST}
 
@@ -59,6 +69,7 @@ class Stage(NamedTuple):
 
 LAYERS = (
     Stage(("fractions", "roles", "slots 0"), True, 0.45),
+    Stage(("sequences",), True, 0.7),
     Stage(("slots 1",), True, 0.5),
     Stage(("slots 0", "slots 3"), True, 0.7),
 )
@@ -121,9 +132,11 @@ class Tightened:
         self.known: dict[Any, tuple[float, float]] = {}
         self.ways: dict[str, Way] = {"fractions": self._fractions, "roles": self._roles, "starts": self._starts}
         self.branched: dict[int, bool] = {}
+        self.classes: dict[int, Classes] = {}
+        self.planned, self.wanted = set[str](), 1.0  # the second: what share of a block's known plan is a good enough bound
         self.names: dict[Arc, str] = {}
         self.plans = BlockPlans(chain, budget)
-        self.ways |= {f"slots {k}": partial(self._slots, k) for k in SLOTS}
+        self.ways |= {"sequences": self._sequences} | {f"slots {k}": partial(self._slots, k) for k in SLOTS}
 
     def largest(self) -> int:
         """Inner ops of its largest block."""
@@ -139,6 +152,7 @@ class Tightened:
         Arcs of the path whose blocks are identical are raised together: layers that repeat cost as much as one.
         """
         chain, tries, closed = self.chain, dict[Arc, int](), set[Arc]()
+        self.wanted = target / incumbent
         while True:
             total, path = chain.bound()
             loose = [arc for arc in path if arc not in closed and self._fits(way, arc[0])]
@@ -169,12 +183,18 @@ class Tightened:
 
     def _fits(self, way: str, block: int) -> bool:
         """Whether a block is of a size that a way is for."""
-        inner = len(self.chain.blocks[block].inner)
+        inner, repeated = len(self.chain.blocks[block].inner), self._repeated(block)
+        if way == "sequences" or (repeated and way != "starts"):
+            return inner > 1 and (repeated if way == "sequences" else not way.startswith("slots"))
         if not way.startswith("slots") or not SLOTS_OPS < inner <= TWINS_OPS:
             return inner >= LEAST_OPS.get(way, 2) and inner <= MOST_OPS.get(way, SLOTS_OPS)
         if block not in self.branched:
             self.branched[block] = bool(twins(self.chain.relaxed, self.chain.blocks[block], self.window((block, -1, -1)).tensors))
         return self.branched[block]
+
+    def _repeated(self, block: int) -> bool:
+        """Whether few classes of ops stand for all of a block: heads of an attention, for example."""
+        return self.left_out() == 0 and self.classes_of((block, -1, -1)).few
 
     def _raised(self, way: str, arc: Arc, slack: float, units: float) -> tuple[float, bool, float]:
         """A better value of an arc, at most ``slack`` above the one that it has; whether more units could help; the work done.
@@ -214,20 +234,55 @@ class Tightened:
             used += PER_WINDOW
         return max(value, min(serial.cost, self.fractional[key])), False, used
 
-    def serially(self, arc: Arc, limit: float) -> tuple[Found, float]:
+    def serially(self, arc: Arc, limit: float, states: int = SERIAL_STATES) -> tuple[Found, float]:
         """What a block costs if its segments wait for each other, as far as it is below ``limit``, and the work done."""
         self.window(arc)
         assert self.serial is not None
-        found = self.serial.search(arc, limit, SERIAL_STATES)
+        found = self.serial.search(arc, limit, states)
         self.plans.offer(arc, found)
         return found, PER_STATE * (1 + found.states)
 
     def _roles(self, arc: Arc, value: float, limit: float, units: float) -> tuple[float, bool, float]:
         serial, used = self.serially(arc, limit)
+        window = self.window(arc)
+        left = SLOTS_OPS < len(window.block.inner) <= STAGED_OPS and self.left_out() == 0
+        if left and window.fractional(main_queue(window), MOST + 1) >= limit:
+            return value, True, used
         if serial.cost <= value * (1 + LEAST_GAIN):
             return value, False, used
-        overlapped, more = RoleModel(self.window(arc), min(limit, serial.cost)).bound(self.budget, units)
-        return max(value, min(serial.cost, overlapped)), more >= units, used + more
+        found = QueueCounts(self.window(arc), self.classes_of(arc), value, min(limit, serial.cost)).solve(self.budget, units - used)
+        self._plan_from(arc, found)
+        return max(value, min(serial.cost, found.bound)), found.open, used + found.units
+
+    def _sequences(self, arc: Arc, value: float, limit: float, units: float) -> tuple[float, bool, float]:
+        """Identical blocks are raised together; and no more is needed than to come close enough to a block's known plan."""
+        serial, used = self.serially(arc, limit)
+        if self.chain.signature(arc) not in self.planned:
+            self.planned.add(self.chain.signature(arc))
+            first = planned(self.window(arc), self.classes_of(arc), self._known_plan(arc), self.budget, PLANNED * units)
+            self._plan_from(arc, first)
+            used += first.units
+        repeats = sum(self.alike(other) == self.alike(arc) for other in self.chain.bound()[1])
+        most = min(value + (limit - value) / max(1, repeats), self._known_plan(arc) * self.wanted)
+        if min(most, serial.cost) <= value * (1 + LEAST_GAIN):
+            return max(value, min(most, serial.cost)), most < limit, used
+        found = bounded(self.window(arc), self.classes_of(arc), value, most, self.budget, units - used)
+        self._plan_from(arc, found)
+        return max(value, min(serial.cost, most, found.bound)), found.open or most < limit, used + found.units
+
+    def _known_plan(self, arc: Arc) -> float:
+        """Seconds of the best known plan of a block, or far more than its bound."""
+        return self.plans.known.get(self.chain.signature(arc), (LOOSE * max(self.chain.values[arc], 1e-9), ()))[0]
+
+    def classes_of(self, arc: Arc) -> Classes:
+        """The classes of a block's inner ops."""
+        if arc[0] not in self.classes:
+            self.classes[arc[0]] = Classes(self.window(arc))
+        return self.classes[arc[0]]
+
+    def _plan_from(self, arc: Arc, found: Counted) -> None:
+        if found.placed and self._repeated(arc[0]):
+            self.plans.offer(arc, BlockDescent(self.window(arc), self.budget).found(self.classes_of(arc), found.placed))
 
     def _slots(self, between: int, arc: Arc, value: float, limit: float, units: float) -> tuple[float, bool, float]:
         window, key = self.window(arc), self.alike(arc)

@@ -48,7 +48,9 @@ class Costs:
         self.preds, self.succs = _rows(table.predecessors), _rows(table.successors)
         self.producer: list[int] = table.tensor_producer.tolist()
         self.transfer: list[list[list[float]]] = table.transfer_s.tolist()
-        self.transfer_j: list[list[list[float]]] = np.where(table.transfer_s > 0, table.transfer_energy_j, 0.0).tolist()
+        self.transfer_j: list[list[list[float]]] = np.where(table.crosses, table.transfer_energy_j, 0.0).tolist()
+        self.copy: list[list[list[float]]] = table.copy_s.tolist()
+        """Of the DMA engine; empty without one. ``transfer`` leaves them out: whoever bounds plans by it takes them for free."""
         self.launch: list[float] = table.launch_s.tolist()
         self.launch_j: list[float] = table.launch_energy_j.tolist()
         self.sync: list[list[float]] = table.sync_s.tolist()
@@ -70,14 +72,14 @@ def _rows(csr: Csr) -> list[list[int]]:
 def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figures:
     """Time a placement by the segment rule; ``order`` must be a valid topological order (it is not checked here)."""
     queue, domain, time, energy, transfer, transfer_j = c.queue, c.domain, c.time, c.energy, c.transfer, c.transfer_j
-    inputs, outputs, preds, producer, sync = c.inputs, c.outputs, c.preds, c.producer, c.sync
+    inputs, outputs, preds, producer, sync, copy = c.inputs, c.outputs, c.preds, c.producer, c.sync, c.copy
     owner = [-1] * c.n
     ends: list[float] = []
     queues: list[int] = []
     free, busy = [0.0] * c.queues, [0.0] * c.queues
     available: set[int] = set()
     width, q = c.domains, -1
-    arrival = seconds = serial = joules = 0.0
+    arrival = seconds = serial = joules = engine = copied = 0.0
     for op in order:
         a = alternative[op]
         if queue[a] != q:
@@ -108,6 +110,11 @@ def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figur
                 source = c.input_domain if p < 0 else domain[alternative[p]]
                 seconds += transfer[t][source][d]
                 joules += transfer_j[t][source][d]
+                if copy and (took := copy[t][source][d]) > 0.0:
+                    since, reader = (0.0, c.host) if p < 0 else (ends[owner[p]], queues[owner[p]])
+                    engine = (engine if engine > since else since) + took
+                    copied += took
+                    arrival = max(arrival, engine + sync[reader][q])
         for t in outputs[op]:
             available.add(t * width + d)
         seconds += time[a]
@@ -118,7 +125,8 @@ def figures(c: Costs, order: Sequence[int], alternative: Sequence[int]) -> Figur
     busy[q] += seconds
     latency = max([ends[owner[p]] + sync[queues[owner[p]]][c.host] for p in c.results] + [max(ends)])
     lost = sum([c.loss[alternative[op]] for op in order]) if c.loss else 0.0
-    return Figures(latency, serial + seconds + sync[q][c.host], joules + c.sync_j[q][c.host], len(ends), max(busy), lost)
+    serial += copied + seconds + sync[q][c.host]
+    return Figures(latency, serial, joules + c.sync_j[q][c.host], len(ends), max(*busy, copied), lost)
 
 
 def measure(objective: str, f: Figures) -> float:

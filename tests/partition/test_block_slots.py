@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from exhaustive import FEATURES, optima, orders_of, without
+from random_costs import alike, heads
 
 from hetsched.costs import CostTable
-from hetsched.graph import Csr
 from hetsched.partition.additive_chain import AdditiveChain
 from hetsched.partition.block_plans import BlockPlans, op_ends, ties
 from hetsched.partition.block_search import search
@@ -40,30 +38,6 @@ def drawn(random_table, seed: int) -> CostTable:
         crossing_us=int(r.choice([1, 5, 30, 150])), shared_domains=seed % 4 == 0, support=float(r.choice([0.6, 1.0])),
     )  # fmt: skip
     return without(table, [f for f in FEATURES if r.random() < 0.2])
-
-
-def alike(random_table, seed: int, inputs: list[list[int]], same: list[int]) -> CostTable:
-    """Op v reads the tensors ``inputs[v]`` (0: the graph's input), writes tensor v + 1 and costs what op ``same[v]`` costs."""
-    n = len(inputs)
-    base = random_table(seed, n, 2, precisions=1, density=0.0, crossing_us=20, support=1.0)
-    preds = [sorted({t - 1 for t in row if t}) for row in inputs]
-    copied = np.concatenate([np.arange(base.alt_start[v], base.alt_start[v + 1]) for v in same])
-    rows = np.minimum([0, *(1 + v for v in same)], len(base.tensor_bytes) - 1)
-    moved = ("conversion_s", "maintenance_s", "transfer_energy_j", "transfer_bytes", "tensor_bytes")
-    return replace(
-        base, tensor_names=tuple(f"t{i}" for i in range(n + 1)), compute_s=base.compute_s[copied], energy_j=base.energy_j[copied],
-        op_inputs=Csr.from_rows(inputs), op_outputs=Csr.from_rows([[1 + v] for v in range(n)]), predecessors=Csr.from_rows(preds),
-        successors=Csr.from_rows([[v for v in range(n) if u in preds[v]] for u in range(n)]),
-        tensor_producer=np.arange(-1, n, dtype=np.int32), graph_outputs=np.array([n], np.int32),
-        **{name: getattr(base, name)[rows] for name in moved},
-    )  # fmt: skip
-
-
-def heads(random_table, seed: int, count: int) -> CostTable:
-    """An op, ``count`` identical branches of two ops, an op that joins them."""
-    branches = [row for h in range(count) for row in ([1], [2 + 2 * h])]
-    inputs = [[0], *branches, [3 + 2 * h for h in range(count)]]
-    return alike(random_table, seed, inputs, [0, *[1, 2] * count, 2 * count + 1])
 
 
 def layers(random_table, seed: int) -> CostTable:

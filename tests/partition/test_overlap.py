@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from random_costs import budget, table
 
+from hetsched.partition.alike import Classes
 from hetsched.partition.chain import Chain, chains
-from hetsched.partition.overlap import RoleModel, Window
+from hetsched.partition.counted import QueueCounts
+from hetsched.partition.overlap import Window
 from hetsched.partition.relaxed import Relaxed
 from hetsched.partition.tightening import Patience, Tightened
 from hetsched.partition.timing import Costs
@@ -51,9 +53,9 @@ def test_whole_ops_bound_no_less_than_fractions(random_table):
             for a in [-1] if block.entry < 0 else c.alts[block.entry]:
                 window = Window(relaxed, block, a, -1 if block.exit < 0 else c.alts[block.exit].start)
                 fractional = window.fractional()
-                whole, used = RoleModel(window, 10 * fractional).bound(budget(), 10.0)
-                assert fractional * (1 - 1e-4) <= whole
-                assert used > 0
+                whole = QueueCounts(window, Classes(window), 0.0, 10 * fractional).solve(budget(), 10.0)
+                assert fractional * (1 - 1e-4) <= whole.bound
+                assert whole.units > 0
 
 
 def test_one_op_between_cuts_never_overlaps(random_table):

@@ -6,16 +6,19 @@ import pytest
 from random_costs import budget, table
 
 from hetsched.partition.additive_chain import AdditiveChain
+from hetsched.partition.block_plans import op_ends
+from hetsched.partition.blocks import Block
 from hetsched.partition.chain import Chain, chains
 from hetsched.partition.frontier import Additive
 from hetsched.partition.overlap import Window
 from hetsched.partition.problem import Budget, Problem
 from hetsched.partition.relaxed import Relaxed
 from hetsched.partition.search import as_solution
+from hetsched.partition.stage_model import StageModel
 from hetsched.partition.stage_search import improve_by_stages, spliced
-from hetsched.partition.stages import StageModel, main_queue, staged
+from hetsched.partition.stages import main_queue, staged
 from hetsched.partition.tightening import Tightened
-from hetsched.partition.timing import Costs
+from hetsched.partition.timing import Costs, figures
 from hetsched.segments import schedule
 
 INFINITE = float("inf")
@@ -112,3 +115,35 @@ def test_work_is_limited_and_nothing_gets_worse(random_table):
         best, bound = improve_by_stages(problem, c, [Tightened(c, chain, spent) for chain in chains(c)], start, 0.01, spent, 0.5)
         assert bound <= best.objective <= start.objective
         assert spent.spent < 1.0
+
+
+def test_answers_often_take_what_the_model_says(random_table):
+    met = 0
+    for seed in range(60):
+        raw = random_table(seed, 7, 3, precisions=1, density=0.4, crossing_us=(20, 80, 250)[seed % 3])
+        c, plan = Costs(raw), as_solution(Problem(raw), "file", list(range(7)), raw.alt_start[:-1].tolist())
+        relaxed, serial = Relaxed(c), AdditiveChain(c, Additive(c), [])
+        for k, block in enumerate(relaxed.blocks()):
+            a, b = (-1 if v < 0 else c.alts[v].start for v in (block.entry, block.exit))
+            window = Window(relaxed, block, a, b, serial.charged[k])
+            found = StageModel(window, main_queue(window), 0, 0.0, 0.01).solve(budget(), 5.0) if len(block.inner) >= 5 else None
+            if found and found.placed:
+                order, alternative = spliced(c, plan, block, found.placed[-1])
+                ends = op_ends(c, order, alternative)
+                left = figures(c, order, alternative).latency_s if b < 0 else ends[block.exit]
+                seconds = left - (ends[block.entry] if a >= 0 else 0.0)
+                assert seconds >= found.bound - 1e-7
+                met += seconds <= found.bound + 1e-7
+    assert met > 5
+
+
+def test_what_the_exit_reads_is_transferred(random_table):
+    raw = random_table(3, 4, 2, precisions=1, density=1.0, chain=True, support=1.0)
+    c = Costs(raw)
+    relaxed = Relaxed(c)
+    block = Block(0, (1, 2), 3)
+    window = Window(relaxed, block, c.alts[0].start, c.alts[3].start, set(range(len(c.producer))))
+    reads = {t for v in (1, 2) for t in c.outputs[v]} & set(c.inputs[3])
+    assert all(2 in window.readers(t) for t in reads)
+    assert window.domains(c.queue[window.b], [2]) == {c.domain[window.b]}
+    assert window.domains(1 - c.queue[window.b], [2]) == set()

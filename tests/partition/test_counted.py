@@ -1,0 +1,54 @@
+"""Bounds by numbers of ops per class: never above what brute force finds, and higher with more launches."""
+
+from __future__ import annotations
+
+import pytest
+from exhaustive import optima, orders_of
+from random_costs import budget, heads, table
+
+from hetsched.partition.alike import Classes
+from hetsched.partition.chain import Chain, chains
+from hetsched.partition.counted import QueueCounts
+from hetsched.partition.overlap import Window
+from hetsched.partition.relaxed import Relaxed
+from hetsched.partition.tightening import Patience, Tightened
+from hetsched.partition.timing import Costs
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(("count", "queues"), [(3, 2), (2, 3)])
+def test_heads_are_bounded_from_below(random_table, count, queues):
+    raised = 0
+    for seed in range(6):
+        raw = heads(random_table, seed, count, queues)
+        c = Costs(raw)
+        best = optima(raw, orders_of(c))["latency"]
+        before = Chain(Relaxed(c)).bound()[0]
+        tightened = Tightened(c, Chain(Relaxed(c)), budget())
+        tightened.raise_by("roles", best * 2, INFINITE, 50.0, Patience(INFINITE))
+        after = tightened.chain.bound()[0]
+        assert before * (1 - 1e-9) <= after <= best * (1 + 1e-9)
+        raised += after > before * (1 + 1e-6)
+    assert raised > 2
+
+
+def test_ops_that_are_left_out_keep_it_a_bound(random_table, optimum):
+    for seed in range(12):
+        c = table(random_table, seed, 6, density=0.3)
+        best = optimum(c)["latency"]
+        for chain in (chain for chain in chains(c) if len(chain.relaxed.ops) < c.n):
+            tightened = Tightened(c, chain, budget())
+            tightened.raise_by("roles", best * 2, INFINITE, 50.0, Patience(INFINITE))
+            assert tightened.chain.bound()[0] <= best * (1 + 1e-9)
+
+
+def test_more_segments_cost_more_launches(random_table):
+    c = Costs(heads(random_table, 4, 6, 3))
+    relaxed = Relaxed(c)
+    block = next(block for block in relaxed.blocks() if block.inner)
+    window = Window(relaxed, block, c.alts[block.entry].start, c.alts[block.exit].start)
+    classes = Classes(window)
+    bounds = [QueueCounts(window, classes, 0.0, 1.0, {1: n}, overlap=False).solve(budget(), 10.0).bound for n in range(5)]
+    assert bounds == sorted(bounds)
+    assert bounds[4] > bounds[1]
