@@ -32,6 +32,9 @@ SPIN_LIMIT_S = 50e-6
 
 _OPTIONAL = ("loss", "effort", "cache_bytes")
 
+#: The queue of the DMA engine, where there is one.
+DMA = "dma"
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -63,8 +66,22 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Dma:
+    """An engine beside the processors that copies tensors for them, one after another in the order of submission."""
+
+    bandwidth_bytes_s: float
+    """Read and written together, alone."""
+    launch_s: float
+    """From the fence that a copy waits for to its first byte."""
+    active_w: float
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
-    """A tensor made available in another domain: conversion and cache maintenance, paid by the consuming segment."""
+    """A tensor made available in another domain: conversion and cache maintenance, paid by the consuming segment.
+
+    Before them the DMA engine may copy it (``copy_s``, ``copy_bytes``), while both processors do something else.
+    """
 
     tensor: int
     source: int
@@ -73,10 +90,12 @@ class Transfer:
     maintenance_s: float
     energy_j: float
     bytes: float
+    copy_s: float = 0.0
+    copy_bytes: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """Conversion plus cache maintenance."""
+        """Conversion plus cache maintenance, on the consumer's queue."""
         return self.conversion_s + self.maintenance_s
 
 
@@ -117,9 +136,9 @@ class CostTable:
     tensor_bytes: FloatArray  # [t, d] bytes of the tensor when held in that domain
 
     conversion_s: FloatArray  # [t, d, d] on the consuming side
-    maintenance_s: FloatArray  # [t, d, d] cache clean / invalidate, copies without a shared handle
+    maintenance_s: FloatArray  # [t, d, d] cache clean / invalidate; copies without a shared handle, if there is no DMA engine
     transfer_energy_j: FloatArray  # [t, d, d]
-    transfer_bytes: FloatArray  # [t, d, d] bytes moved over the memory bus by the transfer
+    transfer_bytes: FloatArray  # [t, d, d] bytes that the consumer's queue or the host moves for it
 
     launch_s: FloatArray  # [q]
     launch_energy_j: FloatArray  # [q]
@@ -137,6 +156,8 @@ class CostTable:
     cache_bytes: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] that the system cache serves, beside dram_bytes; empty: none
     cache_bytes_s: float = inf  # through it, hits and misses; its time alone is inside compute_s
     loss: FloatArray = field(default_factory=lambda: np.zeros(0))  # [m] accuracy lost, in the user's own unit; empty: none is known
+    dma: Dma | None = None  # that copies where there is no shared handle; None: the host does
+    copy_bytes: FloatArray = field(default_factory=lambda: np.zeros(0))  # [t, d, d] that the DMA engine reads and writes; empty: none
 
     @cached_property
     def time_s(self) -> FloatArray:
@@ -150,6 +171,31 @@ class CostTable:
         return np.asarray(self.conversion_s + self.maintenance_s)
 
     @cached_property
+    def copy_s(self) -> FloatArray:
+        """[t, d, d] seconds of the DMA engine; empty without one."""
+        if self.dma is None:
+            return np.zeros(0)
+        return np.where(self.copy_bytes > 0, self.dma.launch_s + self.copy_bytes / self.dma.bandwidth_bytes_s, 0.0)
+
+    @cached_property
+    def crosses(self) -> npt.NDArray[np.bool_]:
+        """[t, d, d] whether a tensor takes anything to get there."""
+        return np.asarray(self.transfer_s > 0 if self.dma is None else (self.transfer_s > 0) | (self.copy_s > 0))
+
+    @property
+    def lanes(self) -> tuple[Queue, ...]:
+        """What works side by side: the queues and, after them, the DMA engine."""
+        return self.queues if self.dma is None else (*self.queues, Queue(DMA, DMA, DMA))
+
+    def copying_on_queues(self) -> CostTable:
+        """The table with the DMA engine's copies at the start of what reads them, as if its queue made them."""
+        from dataclasses import replace
+
+        if self.dma is None:
+            return self
+        return replace(self, maintenance_s=self.maintenance_s + self.copy_s, dma=None, copy_bytes=np.zeros(0))
+
+    @cached_property
     def alt_op(self) -> IntArray:
         """[m] the op that owns each alternative."""
         return np.repeat(np.arange(len(self.op_names), dtype=np.int32), np.diff(self.alt_start)).astype(np.int32)
@@ -160,12 +206,13 @@ class CostTable:
 
     def transfer(self, tensor: int, source: int, target: int) -> Transfer:
         """The transfer of one tensor between two domains."""
+        copied = () if self.dma is None else (float(self.copy_s[tensor, source, target]), float(self.copy_bytes[tensor, source, target]))
         return Transfer(
             tensor, source, target,
             float(self.conversion_s[tensor, source, target]),
             float(self.maintenance_s[tensor, source, target]),
             float(self.transfer_energy_j[tensor, source, target]),
-            float(self.transfer_bytes[tensor, source, target]),
+            float(self.transfer_bytes[tensor, source, target]), *copied,
         )  # fmt: skip
 
     def alternatives(self, op: int) -> range:

@@ -16,25 +16,26 @@ def check_destination(path: Path, inputs: Iterable[Path | str | None] = (), opti
     Args:
         path: where something will be written.
         inputs: files that the same command reads; names that are no files (a SoC id) do no harm.
-        option: how the user named ``path``.
+        option: how the user named ``path``; empty: by its place, or in Python.
 
     Raises:
         OptionError: it cannot be written, or would destroy an input.
     """
+    instead = "choose another place" + (f" with {option}" if option else "")
     try:
         if path.is_dir():
-            raise OptionError(f"cannot write {path}: it is a folder; choose another place with {option}")
+            raise OptionError(f"cannot write {path}: it is a folder; {instead}")
         if path.exists() and not path.is_file():
-            raise OptionError(f"cannot write {path}: it is a device or a pipe, not a file; choose another place with {option}")
+            raise OptionError(f"cannot write {path}: it is a device or a pipe, not a file; {instead}")
         if not path.parent.is_dir():
-            raise OptionError(f"cannot write {path}: the folder {path.parent} does not exist; choose another place with {option}")
+            raise OptionError(f"cannot write {path}: the folder {path.parent} does not exist; {instead}")
         if not os.access(path.resolve().parent, os.W_OK):
-            raise OptionError(f"cannot write {path}: the folder {path.parent} is read-only; choose another place with {option}")
+            raise OptionError(f"cannot write {path}: the folder {path.parent} is read-only; {instead}")
         for given in inputs:
             if given is not None and _same(path, Path(given)):
-                raise OptionError(f"cannot write {path}: it would replace {given}, which is read; choose another place with {option}")
+                raise OptionError(f"cannot write {path}: it would replace {given}, which is read; {instead}")
     except (OSError, ValueError) as e:
-        raise OptionError(f"cannot write {path}: {getattr(e, 'strerror', None) or e}; choose another place with {option}") from e
+        raise OptionError(f"cannot write {path}: {getattr(e, 'strerror', None) or e}; {instead}") from e
 
 
 def check_page(path: Path, inputs: Iterable[Path | str | None] = ()) -> None:
@@ -63,13 +64,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OptionError: the folder does not exist or cannot be written, or there is something else at ``path``.
     """
-    check_destination(path)
+    check_destination(path, option="")
     try:
         target = path.resolve()
         _refuse_other_kind(path, data)
         handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
     except OSError as e:
-        raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place with -o") from e
+        raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place") from e
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)
@@ -78,7 +79,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException as e:
         Path(name).unlink(missing_ok=True)
         if isinstance(e, OSError):
-            raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place with -o") from e
+            raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place") from e
         raise
 
 
@@ -88,7 +89,7 @@ def _refuse_other_kind(path: Path, data: bytes) -> None:
         with path.open("rb") as f:
             head = f.read(1)
         if head and head != data[:1]:
-            raise OptionError(f"cannot write {path}: a file of another kind is there; remove it, or choose another place with -o")
+            raise OptionError(f"cannot write {path}: a file of another kind is there; remove it, or choose another place")
 
 
 def _umask() -> int:

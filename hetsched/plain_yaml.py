@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hetsched.errors import OptionError
 
 if TYPE_CHECKING:
     from yaml import Node
+
+
+def read(path: Path, what: str, most_bytes: int) -> Any:
+    """What a file of one YAML document holds.
+
+    Args:
+        path: the file.
+        what: begins the sentence of an error, such as ``the workload``.
+        most_bytes: larger files are refused before they are read.
+
+    Raises:
+        OptionError: it is no plain file, too large, no text or not YAML.
+    """
+    if path.exists() and not path.is_file():
+        raise OptionError(f"{what} {path} is not a plain file: name a YAML file")
+    try:
+        size = path.stat().st_size
+        if size > most_bytes:
+            raise OptionError(f"{what} {path} has {size} bytes: at most {most_bytes} are read")
+        return load(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise OptionError(f"{what} {path} cannot be read: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise OptionError(f"{what} {path} is not UTF-8 text: save it as such") from e
+    except ValueError as e:
+        raise OptionError(f"{what} {path} {e}") from e
 
 
 def load(text: str) -> Any:

@@ -67,6 +67,15 @@ class PlanSegment(Strict):
     """Tensors converted or made visible on entry."""
 
 
+class PlanCopy(Strict):
+    """A copy that the DMA engine makes for a segment."""
+
+    tensor: str
+    segment: int
+    start_s: float
+    end_s: float
+
+
 class Fence(Strict):
     """Signalled at the end of segment ``signal``, waited for before segment ``wait``. Redundant ones are left out."""
 
@@ -153,6 +162,8 @@ class Plan(Strict):
     order: tuple[str, ...]
     placements: tuple[Placement, ...]
     segments: tuple[PlanSegment, ...]
+    copies: Annotated[tuple[PlanCopy, ...], Field(exclude_if=lambda made: not made)] = ()
+    """Of the DMA engine, in its order; none without one."""
     fences: tuple[Fence, ...]
     buffers: tuple[Buffer, ...]
     arena_bytes: int

@@ -20,7 +20,7 @@ class Prepared:
 
     ``inputs`` are its columns, defaults filled in. ``key`` names the scenario by everything that its result depends on (the content of
     its model and SoC files and the version of the cost parameters included), and ``plan_key`` the plan that it needs; both are
-    hexadecimal digests.
+    hexadecimal digests, and ``plan_key`` is empty where nothing has to be planned.
     """
 
     inputs: Mapping[str, Scalar]
@@ -50,6 +50,10 @@ class Findings:
 
 class Subject(Protocol):
     """What a study varies and measures; an instance is sent to other processes."""
+
+    def name(self, key: str) -> str:
+        """The one name of an input, however it is written."""
+        ...
 
     def prepare(self, inputs: Mapping[str, Any], folder: Path) -> Prepared:
         """Check a scenario; files are looked for in ``folder`` first, then in the current one.

@@ -6,11 +6,14 @@ A *segment* is a maximal run of consecutive ops, in the plan's global order, on 
 free and every segment on another queue that feeds it has ended and signalled (``sync_s``); it then pays its launch,
 the transfers of tensors that arrive in another domain (once per tensor and consuming domain), and its ops one after
 another. It signals when it ends. Because segments are runs of one order, the graph of segments has no cycle.
+
+Where the cost table has a DMA engine, that is one more queue, which copies tensors in the order in which segments need them: each copy
+starts when the engine is free and the tensor's own segment has ended, and the segment waits for it as for any other (``sync_s``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hetsched.costs import CostTable, Transfer
@@ -30,11 +33,23 @@ class Segment:
     transfer_s: float
     work_s: float
     energy_j: float
+    """With that of copies."""
 
     @property
     def seconds(self) -> float:
         """Duration without contention: launch, transfers, ops."""
         return self.launch_s + self.transfer_s + self.work_s
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A tensor on its way through the DMA engine, from the segment ``source`` (-1: a graph input) to ``segment``."""
+
+    segment: int
+    source: int
+    tensor: int
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,8 @@ class Schedule:
     latency_s: float
     serial_s: float
     energy_j: float
+    copies: tuple[Copy, ...] = ()
+    """Of the DMA engine, in its order."""
 
 
 def runs(order: Sequence[int], queue_of: Sequence[int]) -> list[list[int]]:
@@ -84,7 +101,7 @@ def segment_cost(
             producer = int(table.tensor_producer[t])
             source = table.input_domain if producer < 0 else int(table.alt_domain[alternative[producer]])
             available.add((t, target))
-            if table.transfer_s[t, source, target] > 0:
+            if table.crosses[t, source, target]:
                 transfers.append(table.transfer(t, source, target))
         for t in table.op_outputs.row(op).tolist():
             available.add((t, target))
@@ -138,9 +155,15 @@ def schedule(table: CostTable, order: Sequence[int], alternative: Sequence[int])
     sync, sync_j = table.sync_s, table.sync_energy_j
     free = [0.0] * len(table.queues)
     start, end = [0.0] * len(segs), [0.0] * len(segs)
+    owner = {op: s for s in segs for op in s.ops}
+    copies: list[Copy] = []
     serial, energy, previous = 0.0, 0.0, -1
     for s in segs:
         arrival = max((end[p] + float(sync[segs[p].queue, s.queue]) for p in s.feeds_from), default=0.0)
+        for c in copies_of(table, s, owner, end, copies[-1].end_s if copies else 0.0):
+            copies.append(c)
+            arrival = max(arrival, c.end_s + float(sync[table.host if c.source < 0 else segs[c.source].queue, s.queue]))
+            serial += c.end_s - c.start_s
         start[s.index] = max(free[s.queue], arrival)
         end[s.index] = free[s.queue] = start[s.index] + s.seconds
         energy += s.energy_j
@@ -149,7 +172,6 @@ def schedule(table: CostTable, order: Sequence[int], alternative: Sequence[int])
             energy += float(sync_j[previous, s.queue])
         serial += s.seconds
         previous = s.queue
-    owner = {op: s for s in segs for op in s.ops}
     latency = 0.0
     for t in table.graph_outputs.tolist():
         p = int(table.tensor_producer[t])
@@ -159,4 +181,23 @@ def schedule(table: CostTable, order: Sequence[int], alternative: Sequence[int])
     if previous >= 0:
         serial += float(sync[previous, table.host])
         energy += float(sync_j[previous, table.host])
-    return Schedule(segs, tuple(start), tuple(end), latency, serial, energy)
+    return Schedule(segs, tuple(start), tuple(end), latency, serial, energy, tuple(copies))
+
+
+def copies_of(table: CostTable, segment: Segment, owner: Mapping[int, Segment], end_s: Sequence[float], free_s: float) -> Iterator[Copy]:
+    """When the DMA engine copies what a segment reads.
+
+    Args:
+        table: the cost table.
+        segment: that reads it.
+        owner: op -> its segment.
+        end_s: when each earlier segment ends.
+        free_s: when the engine has made all copies for earlier segments.
+    """
+    for t in segment.transfers:
+        if t.copy_s > 0:
+            producer = int(table.tensor_producer[t.tensor])
+            source = -1 if producer < 0 else owner[producer].index
+            start = max(free_s, 0.0 if source < 0 else end_s[source])
+            free_s = start + t.copy_s
+            yield Copy(segment.index, source, t.tensor, start, free_s)

@@ -45,6 +45,8 @@ MEMORY = {
     "system_cache_pj_per_byte": ("system_cache_j_per_byte", 1e-12),
     "pim_gbps": ("in_memory_bytes_s", 1e9),
     "energy_pj_per_byte": ("energy_j_per_byte", 1e-12),
+    "dma_gbps": ("dma_bytes_s", 1e9),
+    "dma_launch_us": ("dma_launch_s", 1e-6),
 }
 LINK = {"sync_us": ("sync_s", 1e-6), "cache_maintenance_us": ("cache_maintenance_s", 1e-6)}
 RESISTANCE = {"k_per_w": ("k_per_w", 1.0)}

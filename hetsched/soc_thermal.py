@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from hetsched.soc_quantities import Figure, Name, Number, Strict, Watts, check_origin, within
 
-#: What heats a node beside processors: the DRAM, the rest of the device, and parts of it.
-OTHER_SOURCES = ("dram", "base", "display", "modem", "battery", "charger")
+#: What heats a node beside processors: the DRAM, the DMA engine, the rest of the device, and parts of it.
+OTHER_SOURCES = ("dram", "dma", "base", "display", "modem", "battery", "charger")
 #: What phones tell their apps: Android's thermal status from LIGHT on, Apple's thermal state from fair on.
 ANDROID_LEVELS = ("LIGHT", "MODERATE", "SEVERE", "CRITICAL", "EMERGENCY", "SHUTDOWN")
 IOS_LEVELS = ("fair", "serious", "critical")
@@ -89,11 +89,13 @@ class PowerBudget(Strict):
 class Trip(Strict):
     """A trip point: above ``temperature_c`` of ``node``, a node or a sensor, the governor cools ``processors``.
 
-    ``processors`` names whole ones (``cpu``) or clusters (``cpu:prime``). Trips of one node with one polling period, governor and
+    ``processors`` names whole ones (``cpu``) or clusters (``cpu:prime``). Trips of the same nodes with one polling period, governor and
     ``zone`` belong together.
     """
 
     node: Name
+    also: tuple[Name, ...] = Field(default=(), max_length=64)
+    """More nodes and sensors that it reads: the hottest of all counts, as in zones of several sensors."""
     temperature_c: Annotated[Figure, within(0, 500)]
     hysteresis_k: Annotated[Figure, within(0, 500)]
     polling_s: Annotated[Figure, within(1e-3, 1e4)]
@@ -108,6 +110,11 @@ class Trip(Strict):
     """The same as a number of states, for processors or clusters whose table counts so; others have ``upper``."""
     budget: PowerBudget | None = None
     """Of the trip whose temperature is controlled: with ``power_allocator`` the hottest of its node, with ``vendor_pid`` any."""
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """All nodes and sensors that it reads."""
+        return (self.node, *self.also)
 
     @model_validator(mode="after")
     def _budget_is_used(self) -> Self:
@@ -181,8 +188,9 @@ class Thermal(Strict):
             if not set(r.between) <= names | {"ambient"} or r.between[0] == r.between[1]:
                 raise ValueError(f"thermal resistance {r.between} names a node that does not exist, or one twice")
         for t in self.trips:
-            if t.node not in self.points:
-                raise ValueError(f"trip on {t.node!r}, which is not a thermal node or a sensor")
+            strangers = [n for n in t.read if n not in self.points]
+            if strangers:
+                raise ValueError(f"trip on {strangers[0]!r}, which is not a thermal node or a sensor")
         lonely = names - self._cooled()
         if lonely:
             raise ValueError(f"the thermal node {min(lonely)!r} has no path of resistances to 'ambient', so it would only get hotter")

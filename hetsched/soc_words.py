@@ -93,6 +93,7 @@ def memory_lines(soc: SoC) -> list[tuple[str, str]]:
     together = ", ".join(f"{pair} {marked('bytes_s', f)}" for pair, f in m.together_bytes_s.items())
     added = [("cache", marked("bytes_s", m.system_cache_bytes_s))] if m.system_cache_bytes_s is not None else []
     added += [("in memory", f"arithmetic on {marked('bytes_s', m.in_memory_bytes_s)}")] if m.in_memory_bytes_s is not None else []
+    added += [("DMA", f"copies at {marked('bytes_s', m.dma_bytes_s)}")] if m.dma_bytes_s is not None else []
     return [
         ("bandwidth", f"peak {marked('bytes_s', m.peak_bytes_s)}, reachable {marked('bytes_s', m.reachable_bytes_s)}"),
         ("together", together or "-"),
@@ -162,9 +163,13 @@ def _sensor_line(s: Sensor) -> str:
 def _trip_line(t: Trip) -> str:
     by = "" if t.governor == "step_wise" else f", by {t.governor}"
     return (
-        f"trip: {t.node} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
+        f"trip: {_read(t)} above {marked('_c', t.temperature_c)} cools {', '.join(t.processors)}"
         f" (at most {t.upper:.0%}, every {marked('_s', t.polling_s)}{by})"
     )
+
+
+def _read(t: Trip) -> str:
+    return f"the hottest of {', '.join(t.read)}" if t.also else t.node
 
 
 def _zone_line(name: str, trips: Sequence[Trip]) -> str:
@@ -175,7 +180,7 @@ def _zone_line(name: str, trips: Sequence[Trip]) -> str:
     steps = [marked("_c", t.temperature_c) for t in trips if t.governor == "cap" and t is not first]
     then = f" {' and '.join(held)}" if held else f", deeper above {', '.join(steps)}" if steps else ""
     when = f"every {marked('_s', first.polling_s)}, by {first.governor}"
-    return f"{name}: {first.node} from {marked('_c', first.temperature_c)}{then} cools {cooled} ({when})"
+    return f"{name}: {_read(first)} from {marked('_c', first.temperature_c)}{then} cools {cooled} ({when})"
 
 
 def _cluster_lines(processor: Processor, cluster: Cluster) -> list[tuple[str, str]]:

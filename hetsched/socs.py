@@ -176,6 +176,12 @@ class Memory(Strict):
     energy_j_per_byte: PerByte
     in_memory_bytes_s: Rate | None = None
     """At which arithmetic inside the DRAM reads weights (PIM); None: there is none."""
+    dma_bytes_s: Rate | None = None
+    """At which a DMA engine reads and writes together what has no zero-copy handle; None: there is none, the host copies."""
+    dma_launch_s: Seconds | None = None
+    """From the fence that a copy waits for to its first byte; None: the cost model's estimate."""
+    dma_w: Watts | None = None
+    """What the engine draws while it copies; None: the cost model's estimate."""
 
 
 class SoC(Strict):
@@ -213,6 +219,8 @@ class SoC(Strict):
         names = [p.name for p in self.processors]
         if len(set(names)) != len(names):
             raise ValueError("two processors share a name")
+        if self.memory.dma_bytes_s is not None and "dma" in (*names, *self.queues):
+            raise ValueError("a processor or a queue is called 'dma', as the engine of dma_bytes_s is: give it another name")
         for queue, target in self.queues.items():
             if target.split(":")[0] not in names:
                 raise ValueError(f"queue {queue!r} names the processor {target!r}, which does not exist")

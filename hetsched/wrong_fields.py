@@ -73,7 +73,8 @@ def fault(error: ValidationError, schema: type[BaseModel], raw: Any = None) -> F
     found = error.errors(include_url=False)
     first = min(found, key=lambda e: e["type"] == "missing" and _misspelt(e["loc"], found))
     places = {_resolve(schema, e["loc"])[0] for e in found}  # a value that is none of several types is one mistake
-    return _words(first, schema, raw, len(places) - 1)
+    own = [p for p in places if not any(q != p and q[: len(p)] == p for q in places)]  # a list is too short where its items are wrong
+    return _words(first, schema, raw, len(own) - 1)
 
 
 def _misspelt(at: Location, found: Sequence[Mapping[str, Any]]) -> bool:

@@ -115,6 +115,12 @@ def system_cache_defaults() -> tuple[float, float]:
     return _value(raw["rate_over_dram"]), _value(raw["j_per_byte"])
 
 
+def dma_defaults() -> tuple[float, float]:
+    """What a SoC file may leave out of a DMA engine: what it takes to start a copy, and joules a byte that it reads or writes."""
+    raw = _data()["dma"]
+    return _value(raw["launch_s"]), _value(raw["j_per_byte"])
+
+
 def parameter_version() -> str:
     """``<version>-<first 8 hex digits of the hash of the parameters and the fitted files that they name>``, as plans store it."""
     return _version()

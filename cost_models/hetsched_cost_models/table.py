@@ -99,7 +99,7 @@ def build_table(
         input_domain=next(i for i, d in enumerate(domains) if d.queue == places.host),
         alt_start=found.start, alt_precision=found.precision, alt_delegate=found.delegate,
         tensor_bytes=moves.tensor_bytes, conversion_s=moves.conversion_s, maintenance_s=moves.maintenance_s,
-        transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes,
+        transfer_energy_j=moves.energy_j, transfer_bytes=moves.bytes, dma=moves.dma, copy_bytes=moves.copy_bytes,
         launch_s=launch_s, launch_energy_j=launch_s * host_w, sync_s=sync_s,
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]), cache_bytes_s=_through_cache(places.rates),

@@ -2,8 +2,8 @@
 
 A domain is a queue with a storage type: ``native`` tensors as the graph declares them (CPU), ``f16``, ``w8a8`` or ``w8a16`` ones
 on an accelerator. A conversion is paid by the consumer where the stored representation differs; cache maintenance where the
-link between the two processors is not coherent; a copy where there is no shared handle. Two queues of one processor
-share everything.
+link between the two processors is not coherent; a copy where there is no shared handle, by the DMA engine or, without one, by the
+host. Two queues of one processor share everything.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.costs import Domain, FloatArray, Queue
+from hetsched.costs import Dma, Domain, FloatArray, Queue
 from hetsched.graph import DType, Graph
 from hetsched.socs import SoC
 from hetsched.states import resident
+from hetsched_cost_models.parameters import dma_defaults
 from hetsched_cost_models.roofline import Rates
 from hetsched_cost_models.work import BoolArray
 
@@ -29,6 +30,8 @@ class Transfers:
     maintenance_s: FloatArray
     energy_j: FloatArray
     bytes: FloatArray
+    dma: Dma | None
+    copy_bytes: FloatArray  # [t, d, d], or empty
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +110,8 @@ def transfers(
     bits = storage_bits(tensors, domains, kinds, float_to_i8)
     size = tensors.elements * bits / 8.0
     size[:, tensors.exact] = tensors.exact_bytes[tensors.exact]
-    conversion, maintenance = np.zeros((d, d, t)), np.zeros((d, d, t))
-    energy, moved = np.zeros((d, d, t)), np.zeros((d, d, t))
-    byte_j = soc.memory.energy_j_per_byte.value
+    conversion, maintenance, energy, moved, copied = np.zeros((5, d, d, t))
+    byte_j, dma = soc.memory.energy_j_per_byte.value, dma_of(soc)
     for a, source in enumerate(domains):
         for b, target in enumerate(domains):
             if a == b or _same_place(queues, source, target):
@@ -121,11 +123,32 @@ def transfers(
             both = size[a] + size[b]
             conversion[a, b] = np.where(differs, both / min(rate.vector_bytes_s, rate.bandwidth_bytes_s), 0.0)
             moved[a, b] = np.where(differs, both, 0.0)
-            _cross(soc, queues, source, target, np.where(tensors.still, 0.0, size[a]), maintenance[a, b], moved[a, b])
+            _cross(soc, queues, source, target, np.where(tensors.still, 0.0, size[a]), maintenance[a, b], copied[a, b])
             maintenance[a, b, tensors.still] = 0.0
-            energy[a, b] = conversion[a, b] * rate.active_w + maintenance[a, b] * rates[host].one_core_w + moved[a, b] * byte_j
-    costs = (np.ascontiguousarray(np.moveaxis(c, -1, 0)) for c in (conversion, maintenance, energy, moved))
-    return Transfers(np.ascontiguousarray(size.T), *costs)
+            if dma is None:
+                maintenance[a, b] += copied[a, b] / soc.memory.reachable_bytes_s.value
+                moved[a, b] += copied[a, b]
+            else:
+                seconds = np.where(copied[a, b] > 0, dma.launch_s + copied[a, b] / dma.bandwidth_bytes_s, 0.0)
+                energy[a, b] = seconds * dma.active_w + copied[a, b] * byte_j
+            energy[a, b] += conversion[a, b] * rate.active_w + maintenance[a, b] * rates[host].one_core_w + moved[a, b] * byte_j
+    costs = [np.ascontiguousarray(np.moveaxis(c, -1, 0)) for c in (conversion, maintenance, energy, moved)]
+    copies = np.zeros(0) if dma is None else np.ascontiguousarray(np.moveaxis(copied, -1, 0))
+    return Transfers(np.ascontiguousarray(size.T), costs[0], costs[1], costs[2], costs[3], dma, copies)
+
+
+def dma_of(soc: SoC) -> Dma | None:
+    """The DMA engine of a SoC that has something to copy; it moves no more than all can together."""
+    memory = soc.memory
+    if memory.dma_bytes_s is None or all(k.handle is not None for k in soc.links):
+        return None
+    launch_s, j_per_byte = dma_defaults()
+    rate = min(memory.dma_bytes_s.value, memory.reachable_bytes_s.value)
+    return Dma(
+        rate,
+        launch_s if memory.dma_launch_s is None else memory.dma_launch_s.value,
+        j_per_byte * rate if memory.dma_w is None else memory.dma_w.value,
+    )
 
 
 def _same_place(queues: tuple[Queue, ...], a: Domain, b: Domain) -> bool:
@@ -135,9 +158,9 @@ def _same_place(queues: tuple[Queue, ...], a: Domain, b: Domain) -> bool:
 
 
 def _cross(
-    soc: SoC, queues: tuple[Queue, ...], source: Domain, target: Domain, size: FloatArray, maintenance: FloatArray, moved: FloatArray
+    soc: SoC, queues: tuple[Queue, ...], source: Domain, target: Domain, size: FloatArray, maintenance: FloatArray, copied: FloatArray
 ) -> None:
-    """Add cache maintenance, and a copy without a shared handle, in place."""
+    """Add cache maintenance, and the bytes of a copy without a shared handle, in place."""
     x, y = queues[source.queue], queues[target.queue]
     link = soc.link(x.kind, y.kind) if x.processor != y.processor else None
     if link is None:
@@ -145,5 +168,4 @@ def _cross(
     if not link.coherent:
         maintenance += link.cache_maintenance_s.value + link.cache_maintenance_s_per_byte.value * size
     if link.handle is None:
-        maintenance += 2.0 * size / soc.memory.reachable_bytes_s.value
-        moved += 2.0 * size
+        copied += 2.0 * size

@@ -45,24 +45,34 @@ class SimulatedChat:
         return self.outcome.jobs
 
     def summary(self) -> dict[str, Any]:
-        """The stable keys of ``simulate --json`` for a chat. ``energy_per_token_j`` leaves the phone's base load out."""
-        done, run, batch = self.jobs.done, self.outcome, self.planned.deployment.model.dims.get("batch", 1)
-        tokens, end = batch * self.jobs.tokens, self.outcome.duration_s
+        """The stable keys of ``simulate --json`` for a chat.
+
+        ``energy_per_token_j`` is the plan's: without the phone's base load and other apps.
+        """
+        run, batch = self.outcome, self.planned.deployment.model.dims.get("batch", 1)
+        figures = turn_figures(self.jobs, batch, run.duration_s)
         return {
-            "model": self.planned.graph.name, "soc": self.planned.soc.id, "ambient_c": self.ambient_c, "duration_s": end,
-            "turns": len(done), "conversations": sum(d.job.past == 0 for d in done), "note": self.note,
-            "tokens": tokens, "prompt_tokens": batch * sum(d.job.prompt for d in done),
-            "ttft_ms": _spread([(d.first_s - d.job.arrived_s) * 1e3 for d in done]),
-            "decode_tok_s": {
-                "mean": batch * _rate(self.jobs, 0.0, end), "first_minute": batch * _rate(self.jobs, 0.0, MINUTE_S),
-                "last_minute": batch * _rate(self.jobs, max(end - MINUTE_S, 0.0), end),
-            },
+            "model": self.planned.graph.name, "soc": self.planned.soc.id, "ambient_c": self.ambient_c, "duration_s": run.duration_s,
+            "note": self.note, **figures,
             "predicted_ttft_ms": self.planned.prediction.ttft_s * 1e3, "predicted_decode_tok_s": self.planned.prediction.decode_rate,
-            "per_turn": [_turn(d, batch) for d in done[:SHOWN]],
             "missed": None if self.deadline_s is None else self.jobs.late(self.deadline_s),
-            "energy_per_token_j": run.energy.soc / tokens, "energy_per_token_with_base_j": run.energy.total / tokens,
+            "energy_per_token_j": run.plan_j / figures["tokens"], "energy_per_token_with_base_j": run.energy.total / figures["tokens"],
             **phone_summary(run, self.planned.soc, self.policy),
         }  # fmt: skip
+
+
+def turn_figures(jobs: JobLog, batch: int, end_s: float) -> dict[str, Any]:
+    """What became of the turns of a chat in a run that ended then; ``batch`` answers are made side by side."""
+    done = jobs.done
+    return {
+        "turns": len(done), "conversations": sum(d.job.past == 0 for d in done), "tokens": batch * jobs.tokens,
+        "prompt_tokens": batch * sum(d.job.prompt for d in done), "ttft_ms": _spread([(d.first_s - d.job.arrived_s) * 1e3 for d in done]),
+        "decode_tok_s": {
+            "mean": batch * _rate(jobs, 0.0, end_s), "first_minute": batch * _rate(jobs, 0.0, MINUTE_S),
+            "last_minute": batch * _rate(jobs, max(end_s - MINUTE_S, 0.0), end_s),
+        },
+        "per_turn": [_turn(d, batch) for d in done[:SHOWN]],
+    }  # fmt: skip
 
 
 def _turn(d: Done, batch: int) -> Mapping[str, float]:

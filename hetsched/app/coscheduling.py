@@ -51,7 +51,7 @@ class PlannedTogether:
 
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``plan --json`` for several models with rates."""
-        queues = self.planned[0].table.queues
+        queues = self.planned[0].table.lanes
         models = []
         for p, d, ours, theirs in zip(self.planned, self.demands, self.shared.streams, self.alone.streams, strict=True):
             figures = {"rate": d.rate, "deadline_ms": d.deadline_s * 1e3, "priority": d.priority}
@@ -73,15 +73,19 @@ def _figures(outcome: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def demands_of(count: int, rates: Sequence[float], deadlines_s: Sequence[float], priorities: Sequence[int]) -> tuple[Demand, ...]:
+def demands_of(
+    count: int, rates: Sequence[float], deadlines_s: Sequence[float], priorities: Sequence[int], least: int = 2
+) -> tuple[Demand, ...]:
     """What is asked of each model; without deadlines the period is the deadline, without priorities the shortest deadline goes first.
+
+    ``least``: so many models at least.
 
     Raises:
         OptionError: not one figure a model, or one out of range.
     """
-    if not rates:
+    if not rates and count:
         raise OptionError("--deadline and --priority are of models that share the SoC: say with --rate how often each runs, once a model")
-    if count == 1:
+    if count < least:
         raise OptionError("--rate is for several models at once: for one, use 'hetsched simulate PLAN --period 33ms'")
     if count > MODELS:
         raise OptionError(f"{count} models with --rate: give {MODELS} at most")
@@ -188,15 +192,15 @@ def _run(own: Sequence[Planned], demands: Sequence[Demand], picked: Sequence[Can
     from hetsched_simulations.streams import run_streams
 
     table = own[0].table
-    bus = Bus.of(own[0].soc, table.queues, table.bandwidth_bytes_s.tolist(), cache_bytes_s=table.cache_bytes_s)
+    bus = Bus.of_table(own[0].soc, table)
     duration = min(periods / min(d.rate for d in demands), max(MOST / sum(d.rate for d in demands), 1.0 / min(d.rate for d in demands)))
     streams = [_stream(p, d, c) for p, d, c in zip(own, demands, picked, strict=True)]
     return run_streams(
         bus,
-        [q.name for q in table.queues],
+        [q.name for q in table.lanes],
         streams,
         duration,
-        cores=[q.cores for q in table.queues],
+        cores=[q.cores for q in table.lanes],
         model=" + ".join(s.name for s in streams),
         soc=own[0].soc.id,
     )

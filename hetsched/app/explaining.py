@@ -13,11 +13,14 @@ from hetsched.app.sessions import open_session
 from hetsched.app.static_ranges import STATIC, is_float_model
 from hetsched.costs import CostTable
 from hetsched.errors import OptionError, PlanError
+from hetsched.partition.causes import amount
 from hetsched.plans import Deployment, Entry
 from hetsched.soc_words import POWER_NOTE, power_basis
 
 #: Types of ops of which ``explain`` says what would bring them elsewhere.
 MOST = 3
+#: Objectives that have longer names in sentences.
+_LEAST = {"edp": "energy times delay"}
 
 if TYPE_CHECKING:
     from hetsched.partition import Explanation, PlanDiff, PlanExplanation
@@ -41,7 +44,7 @@ def explain(target: str | Path | Planned, op: str, phase: str | None = None, lev
 
     planned = _phase(target, phase, level, plan_options)
     found = explain_op(planned.plan, op, planned.table, _wider(planned), planned.closed)
-    return replace(found, power_basis=power_basis(planned.soc))
+    return replace(found, power_basis=power_basis(planned.soc), about=_others(planned))
 
 
 def explain_plan(target: str | Path | Planned, phase: str | None = None, level: int = 0, **plan_options: Any) -> PlanExplanation:
@@ -59,7 +62,30 @@ def explain_plan(target: str | Path | Planned, phase: str | None = None, level: 
     from hetsched.partition import explain_plan as explain_whole
 
     planned = _phase(target, phase, level, plan_options)
-    return replace(explain_whole(planned.plan), most=_most(planned))
+    return replace(explain_whole(planned.plan), most=_most(planned), about=(_which(planned), *_others(planned)))
+
+
+def _which(planned: Planned) -> str:
+    """A plan in a sentence: of what, where, which of its file, and how good."""
+    entry = planned.deployment.entries[planned.entry]
+    parts: list[str] = [] if entry.phase == "inference" else [entry.phase]
+    parts += [f"level {entry.level}"] if entry.level else []
+    p = entry.plan
+    return (
+        f"{planned.graph.name} on {planned.soc.name}{''.join(f', {x}' for x in parts)}: {amount(p.prediction.latency_s, 'latency')},"
+        f" {amount(p.prediction.energy_j, 'energy')}, found by {p.solver} for least {_LEAST.get(p.objective, p.objective)}"
+    )
+
+
+def _others(planned: Planned) -> tuple[str, ...]:
+    """How to see the other plans of the same file."""
+    entries = planned.deployment.entries
+    own = entries[planned.entry]
+    phases = [e.phase for e in entries if e.level == own.level and e.phase != own.phase]
+    levels = sorted({e.level for e in entries} - {own.level})
+    said = [f"this is the {own.phase}; the {x} with --phase {x}" for x in phases]
+    said += [f"levels {', '.join(map(str, levels))} with --level N"] if levels else []
+    return (f"({'; '.join(said)})",) if said else ()
 
 
 def _most(planned: Planned) -> tuple[Spent, ...]:

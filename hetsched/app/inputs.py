@@ -23,6 +23,7 @@ _OF_CACHE = (
     "memory.system_cache_gbps", "memory.system_cache_bytes_s", "memory.system_cache_pj_per_byte", "memory.system_cache_j_per_byte",
 )  # fmt: skip
 _IN_MEMORY = ("memory.pim_gbps", "memory.in_memory_bytes_s")
+_OF_DMA = ("memory.dma_gbps", "memory.dma_bytes_s", "memory.dma_launch_us", "memory.dma_launch_s", "memory.dma_w")
 
 
 def load(model: str | Path, dims: Mapping[str, int] | None = None, report: list[PassReport] | None = None) -> Graph:
@@ -131,10 +132,13 @@ def what_if_notes(chip: SoC, precisions: Collection[str]) -> tuple[str, ...]:
     without = [] if larger else [k for k in fields if k.removesuffix(".value") in _OF_CACHE]
     fast = inside is not None and any(p.bandwidth_bytes_s.value < inside.value for p in chip.processors)
     slow = [] if fast else [k for k in fields if k.removesuffix(".value") in _IN_MEMORY]
+    copies = chip.memory.dma_bytes_s is not None and any(k.handle is None for k in chip.links)
+    spared = [] if copies else [k for k in fields if k.removesuffix(".value") in _OF_DMA]
     return (
         said,
         *(f"{k} has no effect: nothing of this plan's choices computes at that rate" for k in idle),
         *(f"{k} has no effect: no prediction depends on it" for k in shown),
         *(f"{k} has no effect: memory.system_cache_mb adds nothing to the file's cache" for k in without),
         *(f"{k} has no effect: every processor reads the DRAM faster" for k in slow),
+        *(f"{k} has no effect: an engine (memory.dma_gbps) copies where a link has no handle (links.cpu-npu.handle=null)" for k in spared),
     )

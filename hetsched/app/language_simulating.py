@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetsched.app.circumstances import circumstances
 from hetsched.app.language import PlannedLanguage, contexts_of, step
 from hetsched.app.planned import Planned
+from hetsched.app.scenario import Scenario
 from hetsched.app.utilisation import write_from_spans
 from hetsched.soc_words import heat_basis, power_basis
 from hetsched.trace import Counter, Trace
@@ -33,7 +35,9 @@ class SimulatedLanguage:
     @property
     def trace(self) -> Trace:
         """The prefill and the first decode step after it."""
-        return joined_trace(self.prefill.trace, self.steps[0][1].trace, self.planned.graph.name)
+        out = joined_trace(self.prefill.trace, self.steps[0][1].trace, self.planned.graph.name)
+        out.notes.insert(0, circumstances(Scenario(ambient_c=self.ambient_c), "static", self.prefill.phone()))
+        return out
 
     def summary(self) -> dict[str, Any]:
         """The stable keys of ``simulate --json`` for a plan with a prompt. Energies leave the phone's base load out."""

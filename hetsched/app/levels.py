@@ -4,9 +4,9 @@
 2. The NPU is off: GPU and CPU.
 3. Least energy without the NPU, at low clocks. A float model computes in 8-bit integers: with the ranges of its file, else with
    activations that are quantized when they arrive, where kernels do that.
-4. The battery is nearly empty, or the phone critically hot (the policy ``battery-saver`` alone goes there): two cores of the CPU, those
-   with the least energy, at the clocks of level 3. Weights stay in their 4 bits where the file has them; a float model is quantized
-   when it arrives.
+4. The battery is nearly empty, or the phone critically hot (the policy ``battery-saver`` goes there; others where it is thriftier and
+   delivers as much): two cores of the CPU, those with the least energy, at the clocks of level 3. Weights stay in their 4 bits where
+   the file has them; a float model is quantized when it arrives.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def levels_summary(entries: tuple[Entry, ...], switches: tuple[Switch, ...]) -> 
     """The levels in figures, for ``plan --json``."""
     taken = {s.after: s for s in switches if s.before[1] < s.after[1]}
     out: list[Mapping[str, object]] = []
-    for e in entries:
+    for k, e in enumerate(entries):
         s = taken.get((e.phase, e.level))
         p = e.plan.prediction
         out.append(
@@ -146,11 +147,20 @@ def levels_summary(entries: tuple[Entry, ...], switches: tuple[Switch, ...]) -> 
                 "power_w": p.energy_j / p.latency_s if p.latency_s > 0 else 0.0, "clocks": e.clocks,
                 "queues": sorted({x.queue for x in e.plan.placements}), "precisions": sorted({x.precision for x in e.plan.placements}),
                 "places": sorted({f"{e.queues.get(x.queue, x.queue)} {x.precision}" for x in e.plan.placements}), "cores": e.queues,
+                "same_as": next((o.level for o in entries[:k] if o.phase == e.phase and _same(o, e)), None),
                 "switch_weight_mb": None if s is None else s.weight_bytes / 1e6,
                 "switch_ms": None if s is None else (s.pack_s + s.handover_s) * 1e3,
             }
         )  # fmt: skip
     return out
+
+
+def _same(first: Entry, second: Entry) -> bool:
+    """Whether two levels do the same: every op in the same place, at clocks that make no difference to what they use."""
+    (a, b), figures = (first.plan, second.plan), ("latency_s", "energy_j")
+    placed = [{p.op: (p.queue, p.precision) for p in plan.placements} for plan in (a, b)]
+    alike = all(isclose(getattr(a.prediction, f), getattr(b.prediction, f), rel_tol=1e-9) for f in figures)
+    return alike and placed[0] == placed[1] and first.queues == second.queues
 
 
 def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Path | None = None) -> Deployment:

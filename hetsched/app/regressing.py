@@ -174,13 +174,13 @@ def check_place(path: Path, study: str | None) -> None:
     Raises:
         OptionError: it may not.
     """
-    check_destination(path, (study,), "BASELINE")
+    check_destination(path, (study,), option="")
     try:
         there = json.loads(path.read_bytes()) if path.is_file() else None
     except (ValueError, RecursionError):  # damaged, and perhaps a baseline
         return
     if isinstance(there, dict) and "cases" not in there:
-        raise OptionError(f"cannot write {path}: a file that is no baseline is there; choose another place with BASELINE")
+        raise OptionError(f"cannot write {path}: a file that is no baseline is there; choose another place")
 
 
 def read_baseline(path: Path) -> Baseline:

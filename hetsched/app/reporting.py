@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,7 +16,7 @@ from hetsched.app.sessions import is_plan_file, read_plan
 from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
-from hetsched.files import check_destination, write_atomically
+from hetsched.files import check_destination, check_page, write_atomically
 from hetsched.plans import Stage
 from hetsched.socs import SoC
 from hetsched.trace import Trace
@@ -40,19 +41,34 @@ def report(items: Sequence[Item] | Item, path: str | Path = "report.html") -> Pa
         PlanError: a plan file is malformed.
         TraceError: a trace file cannot be read.
     """
-    from hetsched.reports import ComparisonItem, PlanItem, render
+    return draw(items, path).path
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A report that was written, and what its reader should know of its parts: sentences."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def draw(items: Sequence[Item] | Item, path: str | Path) -> Drawn:
+    """Draw a report, and say which runs are of none of its plans; arguments and errors as for :func:`report`."""
+    from hetsched.reports import ComparisonItem, PlanItem, TraceItem, render
+    from hetsched.reports.runs import stray
 
     given = [items] if isinstance(items, Item) else list(items)
     if not given:
         raise OptionError("a report needs at least one plan or trace")
     target = Path(path)
-    check_destination(target, [item for item in given if isinstance(item, (str, Path))])
+    check_page(target, [item for item in given if isinstance(item, (str, Path))])
     parts = [part for item in given for part in _parts(item)]
     plans = [p for p in parts if isinstance(p, PlanItem)]
     if len(plans) > 1:
         parts.insert(0, ComparisonItem(plans))
     render(parts, target)
-    return target
+    told = ((p.title, stray(p.trace, plans)) for p in parts if isinstance(p, TraceItem))
+    return Drawn(target, tuple(f"{title} is {why}" for title, why in told if why))
 
 
 def draw_soc(soc: SoC, path: str | Path) -> Path:
@@ -79,14 +95,15 @@ def _parts(item: Item) -> list[ReportItem]:
     if isinstance(item, Planned):
         return _plan_items(item)
     if isinstance(item, SimulatedTogether):
-        return [TraceItem(item.trace, f"simulated together on {item.planned[0].soc.name}, {item.scenario.ambient_c:g} °C")]
+        name = item.planned[0].soc.name
+        return [TraceItem(item.trace, f"simulated together on {name}, {item.scenario.ambient_c:g} °C", name)]
     if isinstance(item, Run):
-        return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C")]
+        return [TraceItem(item.trace, f"simulated on {item.planned.soc.name}, {item.ambient_c:g} °C", item.planned.soc.name)]
     if isinstance(item, Ran):
         check: list[ReportItem] = [] if item.check is None else [CheckItem(_check_rows(item.check))]
-        return [TraceItem(item.trace, f"measured on {item.planned.soc.name}"), *check]
+        return [TraceItem(item.trace, f"measured on {item.planned.soc.name}", item.planned.soc.name), *check]
     if isinstance(item, Trace):
-        return [TraceItem(item, item.origin)]
+        return [TraceItem(item, item.origin, _named(item.soc))]
     return _from_file(Path(item))
 
 
@@ -138,4 +155,11 @@ def _from_file(path: Path) -> list[ReportItem]:
     if path.stat().st_size and not files.is_trace(path):
         raise OptionError(f"{path} is neither a plan nor a trace: name what 'hetsched plan', 'simulate' or 'run' wrote")
     trace = files.read(path)
-    return [TraceItem(trace, f"{trace.origin}: {path.stem}")]
+    return [TraceItem(trace, f"{trace.origin}: {path.stem}", _named(trace.soc))]
+
+
+def _named(soc: str) -> str:
+    """The full name of a SoC that ships with hetsched; empty for others and for this machine."""
+    from hetsched.soc_files import list_socs, load_soc
+
+    return load_soc(soc).name if soc in list_socs() else ""

@@ -113,7 +113,7 @@ class Scenario(Strict):
             >>> Scenario.of({"duration": "10min", "ambient": 35, "rate": 30}).duration_s
             600.0
         """
-        named = {cls._field(name): value for name, value in values.items() if value is not None}
+        named = {cls.field_of(name): value for name, value in values.items() if value is not None}
         rate = named.pop("rate", None)
         if rate is not None:
             if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 1e-4 <= rate <= 1e5 or "period_s" in named:
@@ -127,6 +127,6 @@ class Scenario(Strict):
             raise OptionError(said.removeprefix("Value error, ")) from e
 
     @classmethod
-    def _field(cls, name: str) -> str:
-        """The field that an option's name means."""
-        return next((f for f in (name, f"{name}_s", f"{name}_c", f"{name}_w") if f in cls.model_fields), name)
+    def field_of(cls, name: str) -> str:
+        """The field that an option's name means: ``ambient_c`` for ``ambient``; the name itself where there is none."""
+        return next((f for f in (name, f"{name}_s", f"{name}_c", f"{name}_w", f"{name}s") if f in cls.model_fields), name)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetsched.app.chatting import SimulatedChat
 from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.pace import work_times
+from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Simulated
 from hetsched.costs import FloatArray
 from hetsched.scenarios import Curve, Findings, Scalar
 from hetsched.socs import SoC
 from hetsched.trace import Counter
+
+if TYPE_CHECKING:
+    from hetsched_simulations import Simulation
 
 MINUTE_S = 60.0
 #: Samples of a curve that is kept.
@@ -36,9 +40,25 @@ def findings(run: Simulated | SimulatedLanguage | SimulatedChat, period_s: float
     if isinstance(run, SimulatedLanguage):
         return Findings(_of_answer(run.summary()))
     summary = run.summary()
-    pace = _chat_pace(run, summary) if isinstance(run, SimulatedChat) else _pace(run, summary, period_s)
-    figures = {**pace.figures(run.outcome.duration_s), **_of_phone(run, summary)}
-    return Findings(figures, _curves(run, pace) if curves else {})
+    pace = _chat_pace(run.outcome, summary) if isinstance(run, SimulatedChat) else _pace(run, summary, period_s)
+    figures = {**pace.figures(run.outcome.duration_s), **_of_phone(run.outcome, run.planned.soc, summary)}
+    return Findings(figures, _curves(run.outcome, run.planned.soc, pace) if curves else {})
+
+
+def findings_together(run: SimulatedTogether, curves: bool) -> Findings:
+    """The same of plans that ran at once. Rates are those of the chat, if there was one; ``MODEL.p99_ms`` and such are of one model."""
+    summary, outcome, soc = run.summary(), run.outcome.device, run.planned[0].soc
+    streams, chats = ([m for m in summary["models"] if (m["rate"] is None) is talks] for talks in (False, True))
+    pace = _chat_pace(outcome, chats[0]) if chats and outcome.jobs is not None and outcome.jobs.pieces else None
+    figures: dict[str, Scalar] = {} if pace is None else pace.figures(outcome.duration_s)
+    if streams:
+        arrived = {k: sum(m[k] for m in streams) for k in ("arrived", "dropped", "late", "done")}
+        lost = (arrived["dropped"] + arrived["late"]) / max(arrived["arrived"], 1)
+        figures |= {"inferences": arrived["done"], "dropped": arrived["dropped"], "late": arrived["late"], "missed": lost}
+    for m in streams:
+        figures |= {f"{m['model']}.{k}": v for k, v in _latencies(m["latency_ms"] or {}).items()} | {f"{m['model']}.missed": m["missed"]}
+    figures |= _of_phone(outcome, soc, summary)
+    return Findings(figures, _curves(outcome, soc, pace) if curves else {})
 
 
 def _of_answer(s: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -80,29 +100,30 @@ def _pace(run: Simulated, s: Mapping[str, Any], period_s: float | None) -> Pace:
 
 
 def _latencies(found: Mapping[str, float]) -> dict[str, Scalar]:
-    return {"p50_ms": found["median"], "p90_ms": found["p90"], "p99_ms": found["p99"]}
+    return {"p50_ms": found.get("median"), "p90_ms": found.get("p90"), "p99_ms": found.get("p99")}
 
 
-def _chat_pace(run: SimulatedChat, s: Mapping[str, Any]) -> Pace:
+def _chat_pace(outcome: Simulation, s: Mapping[str, Any]) -> Pace:
     """Tokens, by the time in which they were made: thinking and reading prompts do not slow an answer."""
-    pieces = run.jobs.pieces
-    times, done = work_times(run.outcome, None)["decode"]
+    assert outcome.jobs is not None
+    pieces = outcome.jobs.pieces
+    times, done = work_times(outcome, None)["decode"]
     seconds, tokens = np.array([p.end_s - p.start_s for p in pieces]), np.array([p.times for p in pieces])
     busy = np.repeat(np.concatenate([[0.0], np.cumsum(seconds)]), 2)[1:-1]
     middle, most, nearly = (np.percentile(np.repeat(seconds / tokens, tokens), [50, 90, 99]) * 1e3).tolist()
     first = s["ttft_ms"] or {}
     counts = {
         "tokens": s["tokens"], "turns": s["turns"], "p50_ms": middle, "p90_ms": most, "p99_ms": nearly,
-        "ttft_ms": first.get("median"), "ttft_p90_ms": first.get("p90"), "energy_per_token_j": s["energy_per_token_j"],
+        "ttft_ms": first.get("median"), "ttft_p90_ms": first.get("p90"), "energy_per_token_j": s.get("energy_per_token_j"),
     }  # fmt: skip
     return Pace(times, done * (s["tokens"] / done[-1]), busy, counts)
 
 
-def _of_phone(run: Simulated | SimulatedChat, s: Mapping[str, Any]) -> dict[str, Scalar]:
+def _of_phone(outcome: Simulation, soc: SoC, s: Mapping[str, Any]) -> dict[str, Scalar]:
     """What a run of minutes does to the phone."""
     peak, status, slowed = s["peak_temperatures_c"], s["thermal_status"], s["throttled"]
-    skin, energy = _skin(run.planned.soc), sum(s["energy_j"].values())
-    battery = run.outcome.battery
+    skin, energy = _skin(soc), sum(s["energy_j"].values())
+    battery = outcome.battery
     return {
         "battery_used": None if battery is None else battery.start - battery.end,
         "battery_left_s": None if battery is None else battery.to_empty_s,
@@ -120,12 +141,12 @@ def _skin(soc: SoC) -> set[str]:
     return {soc.thermal.points[i] for i in soc.thermal.skin}
 
 
-def _curves(run: Simulated | SimulatedChat, pace: Pace) -> dict[str, Curve]:
+def _curves(outcome: Simulation, soc: SoC, pace: Pace | None) -> dict[str, Curve]:
     """Rate, temperatures, power, level and battery over time."""
-    counters, edges = run.trace.counters, np.linspace(0.0, run.outcome.duration_s, SAMPLES + 1)
-    out = {"rate": _curve("1/s", edges[:-1], pace.rate(edges))}
+    counters, edges = outcome.trace.counters, np.linspace(0.0, outcome.duration_s, SAMPLES + 1)
+    out = {} if pace is None else {"rate": _curve("1/s", edges[:-1], pace.rate(edges))}
     heat = {n.split("/", 1)[1]: c for n, c in counters.items() if n.startswith("temperature/") and c.values}
-    skin = _skin(run.planned.soc)
+    skin = _skin(soc)
     for name, own in (("skin", {k: c for k, c in heat.items() if k in skin}), ("hottest", heat)):
         if own:
             at = np.array([np.interp(edges, c.times_s, c.values) for c in own.values()])

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import hetsched
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.levels import LEVELS
 from hetsched.app.planned import Planned
 from hetsched.app.planning import plan
 from hetsched.app.scenario import Scenario
-from hetsched.app.scenario_figures import findings
-from hetsched.app.sessions import read_plan
+from hetsched.app.scenario_figures import findings, findings_together
+from hetsched.app.scenario_inputs import (
+    LISTED,
+    YAML,
+    Inputs,
+    columns_of,
+    found_file,
+    name_of,
+    names_file,
+    policy_of,
+    sorted_inputs,
+)
+from hetsched.app.sessions import read_plan, soc_of_plan
+from hetsched.app.sharing import asked_of_each, shared_duration_s, simulate_together, talker_of
 from hetsched.app.simulating import simulate
-from hetsched.errors import ModelError, OptionError
-from hetsched.frontends.registry import FOLDER_FILES
+from hetsched.app.workload_files import read_workload
+from hetsched.errors import OptionError
+from hetsched.plans import Deployment
 from hetsched.policies import policy_named
 from hetsched.scenarios import Findings, Prepared, Scalar
 from hetsched.soc_files import soc_sha256
-from hetsched.socs import HOST
+from hetsched.socs import HOST, SoC
 
-#: Options of :func:`hetsched.plan` that a scenario may have; ``set`` is ``overrides`` there.
-PLAN_OPTIONS = (
-    "objective", "precision", "runtime", "solver", "dims", "ranges", "time_limit_s", "memory_limit_bytes", "forced", "forbidden",
-    "prompt", "generate", "kv", "experts", "sampling", "splits", "set",
-)  # fmt: skip
-#: Keys of a scenario that are neither plan options nor fields of :class:`Scenario`.
-OWN = ("model", "soc", "policy", "level", "variant")
-#: Options whose values are mappings, and so may be one level of dotted keys.
-MAPPINGS = ("dims", "forced", "forbidden", "set")
-#: Inputs that name a file; a ``case`` does where it ends so.
-FILES = ("ranges", "experts", "workload")
-YAML = (".yaml", ".yml")
 #: Files beyond it are known by their beginning and their size, as readers of weights know them.
 WHOLE_BYTES = 1 << 28
 #: Plans that a process keeps open.
@@ -50,41 +49,24 @@ OPEN = 8
 class Simulations:
     """The subject of ``hetsched study``: plans of models, simulated (:class:`hetsched.scenarios.Subject`)."""
 
+    def name(self, key: str) -> str:
+        """The one name of an input."""
+        return name_of(key)
+
     def prepare(self, inputs: Mapping[str, Any], folder: Path) -> Prepared:
         """Check a scenario.
 
         Args:
-            inputs: values by key, nested ones dotted; keys are those of :data:`OWN`, :data:`PLAN_OPTIONS` and :class:`Scenario`.
+            inputs: values by key, nested ones dotted; keys are those of :mod:`hetsched.app.scenario_inputs` and :class:`Scenario`.
             folder: where models and other files are looked for first.
 
         Raises:
             InputError: a key or a value makes no sense.
         """
-        from hetsched_simulations.surroundings import surroundings
-
-        own, options, scenario = _sorted(inputs)
-        for group in (options, scenario):
-            group |= {k: str(_found(v, folder, f"{k} file")) for k, v in group.items() if _names_file(k, v)}
-        at, model, policy, level = Scenario.of(scenario), _found(str(own["model"]), folder, "model file"), *_policy(own)
-        surroundings(at.case, at.ambient_c)
-        soc = str(own.get("soc", HOST))
-        chip = str(_found(soc, folder, "SoC file")) if soc.endswith(YAML) else soc
-        what_if = options.pop("set", {})
-        overrides = {k: str(v) for k, v in what_if.items()}
-        fixed = {**options, "overrides": overrides, "levels": policy != "static" or level > 0}
-        plan_key = _digest({
-            "model": _content(model), "soc": _soc_digest(chip, tuple(sorted(overrides.items()))), "options": _with_contents(fixed),
-            "versions": _versions(),
-        })  # fmt: skip
-        fields = at.model_dump(mode="json")
-        columns = {
-            "model": model.stem if model.is_file() else model.name, "soc": Path(chip).stem, "policy": policy,
-            **({"variant": own["variant"]} if "variant" in own else {}), **({"level": level} if level else {}),
-            **_columns({**options, "set": what_if}), **_columns(fields),
-        }  # fmt: skip
-        task = {"model": str(model), "soc": chip, "policy": policy, "level": level, "plan": fixed, "scenario": fields}
-        key = _digest({"plan": plan_key, "columns": columns, "scenario": _with_contents(fields)})
-        return Prepared(columns, key, plan_key, task)
+        given = sorted_inputs(inputs)
+        for group in (given.options, given.scenario):
+            group |= {k: str(found_file(v, folder, f"{k} file")) for k, v in group.items() if names_file(k, v)}
+        return _planned_already(given, folder) if given.plans else _to_be_planned(given, folder)
 
     def plan(self, scenario: Prepared, path: Path) -> None:
         """Plan the scenario's model.
@@ -93,6 +75,8 @@ class Simulations:
             HetschedError: as :func:`hetsched.plan`.
         """
         task = scenario.task
+        if task["plans"]:
+            raise OptionError(f"{', '.join(task['plans'])}: a plan file is not planned again; name the model and its options instead")
         plan(task["model"], task["soc"], **task["plan"]).save(path)
 
     def measure(self, scenario: Prepared, path: Path, curves: bool) -> Findings:
@@ -102,8 +86,133 @@ class Simulations:
             HetschedError: as :func:`hetsched.simulate`.
         """
         task = scenario.task
-        at = Scenario.of(task["scenario"])
-        return findings(simulate(of_plan(path, task["level"]), scenario=at, policy=task["policy"]), at.period_s, curves)
+        at, policy, level = Scenario.of(task["scenario"]), task["policy"], task["level"]
+        if len(task["plans"]) > 1:
+            plans = [of_plan(Path(p), level) for p in task["plans"]]
+            return findings_together(simulate_together(plans, at, policy=policy, level=level, **task["asked"]), curves)
+        planned = of_plan(Path(task["plans"][0]) if task["plans"] else path, level)
+        return findings(simulate(planned, scenario=at, policy=policy), at.period_s, curves)
+
+
+def _to_be_planned(given: Inputs, folder: Path) -> Prepared:
+    """A scenario of a model."""
+    own, options = given.own, given.options
+    at, policy, level = Scenario.of(given.scenario), *policy_of(own)
+    model, soc = found_file(str(own["model"]), folder, "model file"), str(own.get("soc", HOST))
+    chip = str(found_file(soc, folder, "SoC file")) if soc.endswith(YAML) else soc
+    what_if = options.pop("set", {})
+    overrides = {k: str(v) for k, v in what_if.items()}
+    described = _soc(chip, tuple(sorted(overrides.items())))
+    _check_fits(at, described, _can_answer(model, options.get("prompt"), options.get("generate")), str(own["model"]))
+    fixed = {**options, "overrides": overrides, "levels": policy != "static" or level > 0}
+    plan_key = _digest({
+        "model": _content(model), "soc": soc_sha256(described), "options": _with_contents(fixed), "versions": _versions(),
+    })  # fmt: skip
+    about = {"model": model.stem if model.is_file() else model.name, "soc": Path(chip).stem}
+    task = {"model": str(model), "soc": chip, "plan": fixed, "plans": []}
+    return _prepared(own, about, columns_of({**options, "set": what_if}), at, plan_key, {**task, "policy": policy, "level": level})
+
+
+def _planned_already(given: Inputs, folder: Path) -> Prepared:
+    """A scenario of plan files: one, or several that run at once."""
+    own, several = given.own, len(given.plans) > 1
+    listed = {k: given.scenario.pop(k, ()) for k in LISTED[:2]} | {"priority": own.pop("priority", ())} if several else {}
+    at, policy, level = Scenario.of(given.scenario), *policy_of(own)
+    files = [found_file(name, folder, "plan file") for name in given.plans]
+    found = [_deployment(f, f.stat().st_mtime_ns) for f in files]
+    answering = [d.language is not None and d.language.prompt > 0 for d in found]
+    names = " and ".join(given.plans)
+    _check_fits(at, soc_of_plan(found[0], files[0]), several or answering[0], names)
+    if (policy != "static" or level) and any(len({e.level for e in d.entries}) < 2 for d in found):
+        raise OptionError(f"plan = {names}: there is one level only, and the scenario has a policy or a level; plan with --levels")
+    plans = [[_content(f), _content(f.parent / d.model.path)] for f, d in zip(files, found, strict=True)]
+    about = {
+        "plan": " + ".join(f.stem for f in files), "model": " + ".join(Path(d.model.path).stem for d in found), "soc": found[0].soc.id,
+    }  # fmt: skip
+    task: dict[str, Any] = {"model": "", "soc": "", "plan": {}, "plans": [str(f) for f in files], "policy": policy, "level": level}
+    if several:
+        task["asked"] = _asked(listed)
+        _check_together(at, found, answering, task["asked"])
+    return _prepared(own, about, columns_of(listed), at, "", task, plans)
+
+
+def _prepared(
+    own: Mapping[str, Any], about: Mapping[str, Scalar], options: Mapping[str, Scalar], at: Scenario, plan_key: str, task: dict[str, Any],
+    plans: object = None,
+) -> Prepared:  # fmt: skip
+    policy, level, fields = task["policy"], task["level"], at.model_dump(mode="json")
+    columns = {
+        **about, "policy": policy, **({"variant": own["variant"]} if "variant" in own else {}), **({"level": level} if level else {}),
+        **options, **{k: v for k, v in columns_of(fields).items() if k not in options},
+    }  # fmt: skip
+    key = _digest({
+        "plan": plan_key or [plans, _versions()], "columns": columns, "scenario": _with_contents(fields), "policy": _policy_content(policy),
+    })  # fmt: skip
+    return Prepared(columns, key, plan_key, {**task, "scenario": fields})
+
+
+def _asked(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What is asked of each of several plans.
+
+    Raises:
+        OptionError: a value is no list, or none of numbers.
+    """
+    values = {k: list(v) if isinstance(v, list | tuple) else [v] for k, v in listed.items()}
+    for key in ("rate", "priority"):
+        wrong = next((v for v in values[key] if isinstance(v, bool) or not isinstance(v, int | float)), None)
+        if wrong is not None:
+            raise OptionError(f"{key} = {listed[key]!r}: it must be a list of numbers, one a plan")
+    deadlines = [Scenario.of({"deadline_s": v}).deadline_s for v in values["deadline_s"]]
+    return {"rates": values["rate"], "deadlines_s": deadlines, "priorities": values["priority"]}
+
+
+def _check_together(at: Scenario, found: Sequence[Deployment], answering: Sequence[bool], asked: Mapping[str, list[Any]]) -> None:
+    """Refuse plans that cannot run at once before anything runs.
+
+    Raises:
+        OptionError: they are for several SoCs, or what is asked of them does not fit.
+    """
+    shared_duration_s(at)
+    asked_of_each(len(found), talker_of(answering, at), asked["rates"], asked["deadlines_s"], asked["priorities"])
+    socs = list(dict.fromkeys(d.soc.sha256 for d in found))
+    if len(socs) > 1:
+        raise OptionError(f"plans for {' and '.join(dict.fromkeys(d.soc.id for d in found))} cannot run at once: plan for one SoC")
+
+
+def _check_fits(at: Scenario, soc: SoC, answers: bool, subject: str) -> None:
+    """Refuse what the device or the model cannot do before anything runs.
+
+    Raises:
+        OptionError: a case or a cable for a device that has none, or a chat with a model that does not answer.
+    """
+    from hetsched_simulations.battery import stored
+    from hetsched_simulations.surroundings import surroundings
+
+    surroundings(at.case, at.ambient_c, soc)
+    stored(soc, at.battery, at.charging_w)
+    asks = at.workload is not None and any(a.prompt is not None or a.generate is not None for a in read_workload(at.workload))
+    if (at.chat is not None or asks) and not answers:
+        what = "chat" if at.chat is not None else f"workload = {at.workload}"
+        raise OptionError(f"{what}: {subject} has no prompt and answer to chat with; plan a language model with 'prompt' and 'generate'")
+
+
+def _can_answer(model: Path, prompt: int | None, generate: int | None) -> bool:
+    """Whether a prompt and its answer are planned, of a model that has such phases.
+
+    Raises:
+        OptionError: they are asked for, and the model has none.
+    """
+    if prompt is None or generate is None:
+        return False
+    _check_phases(model)
+    return True
+
+
+@lru_cache(64)
+def _check_phases(model: Path) -> None:
+    from hetsched import frontends
+
+    frontends.phase_dims(model, 1, 0)
 
 
 @lru_cache(OPEN)
@@ -112,108 +221,28 @@ def of_plan(path: Path, level: int) -> Planned:
     return read_plan(path, level)
 
 
-def _sorted(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The inputs by whom they concern: the study, the plan, the simulation.
-
-    Raises:
-        OptionError: a key that none of them has, or no model.
-    """
-    own: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    scenario: dict[str, Any] = {}
-    for key, value in inputs.items():
-        if not _is_plain(value):
-            raise OptionError(f"{key} = {value!r}: it must be text, a finite number, true, false, or a list of such")
-        head, _, rest = key.partition(".")
-        if key in OWN:
-            own[key] = value
-        elif head in PLAN_OPTIONS:
-            _put(options, key, head, rest, value, head in MAPPINGS)
-        elif _of_scenario(head):
-            _put(scenario, key, head, rest, value, mapping=bool(rest))
-        else:
-            known = (*OWN, *PLAN_OPTIONS, *Scenario.model_fields, "rate")
-            near = get_close_matches(head, known, n=1, cutoff=0.6)
-            instead = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known)}"
-            raise OptionError(f"{key} = {value!r}: no scenario has {head!r}; {instead}")
-    if not isinstance(own.get("model"), str):
-        raise OptionError("the scenarios have no model: write 'model: FILE' under 'base', or list models in the grid")
-    if not isinstance(own.get("variant", ""), str):
-        raise OptionError(f"variant = {own['variant']!r}: it is the name of one of the variants; list their inputs under 'variants'")
-    return own, options, scenario
+@lru_cache(64)
+def _deployment(path: Path, changed_ns: int) -> Deployment:
+    """What is in a plan file, as of its last change."""
+    return Deployment.from_file(path)
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is what JSON has. YAML has more: dates, bytes, sets, infinities."""
-    if isinstance(value, Mapping):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+@lru_cache(1024)
+def _soc(name: str, overrides: tuple[tuple[str, str], ...]) -> SoC:
+    return find_soc(name, dict(overrides))
 
 
-def _of_scenario(name: str) -> bool:
-    """Whether a name means a field of :class:`Scenario`, as :meth:`Scenario.of` reads it."""
-    return name == "rate" or any(f in Scenario.model_fields for f in (name, f"{name}_s", f"{name}_c", f"{name}_w"))
-
-
-def _put(group: dict[str, Any], key: str, head: str, rest: str, value: Any, mapping: bool) -> None:
-    if not mapping and rest:
-        raise OptionError(f"{key} = {value!r}: {head!r} has no parts, write {head}: ...")
-    if mapping and not rest:
-        raise OptionError(f"{key} = {value!r}: {head!r} needs parts, such as {head}: {{NAME: VALUE}}")
-    if rest:
-        group.setdefault(head, {})[rest] = value
-    else:
-        group[head] = value
-
-
-def _policy(own: Mapping[str, Any]) -> tuple[str, int]:
-    """The policy, and the level at which a run begins.
-
-    Raises:
-        OptionError: there is no such policy or level.
-    """
-    policy, level = str(own.get("policy", "static")), own.get("level", 0)
-    policy_named(policy)
-    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= LEVELS[-1]:
-        raise OptionError(f"level = {level!r}: a throttle level is {', '.join(map(str, (0, *LEVELS)))}")
-    return policy, level
-
-
-def _names_file(key: str, value: Any) -> bool:
-    """Whether an input names a file."""
-    return isinstance(value, str) and value != "uniform" and (key in FILES or (key == "case" and value.endswith(YAML)))
-
-
-def _found(name: str, folder: Path, what: str) -> Path:
-    """A file (or a model that is a folder) in the study's folder, or in the current one.
-
-    Raises:
-        ModelError: in neither.
-    """
-    for path in (folder / name, Path(name)):
-        if path.is_file() or (path.is_dir() and any((path / known).is_file() for known in FOLDER_FILES)):
-            return path.resolve()
-        if path.exists():
-            raise ModelError(f"the {what} {name!r} is neither a plain file nor a folder with {' or '.join(FOLDER_FILES)}: name another one")
-    raise ModelError(f"there is no {what} {name!r}, neither beside the study file nor here: give its path as seen from one of them")
-
-
-def _columns(values: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Values that a table can hold; parts of mappings have dotted names."""
-    out: dict[str, Scalar] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            out |= {f"{name}.{k}": v for k, v in _columns(value).items()}
-        else:
-            out[name] = value if value is None or isinstance(value, str | int | float) else json.dumps(value)
-    return out
+def _policy_content(name: str) -> Any:
+    """What a policy's decisions depend on: its options and, of a plug-in, its code."""
+    policy = policy_named(name)
+    module = sys.modules[type(policy).__module__]
+    file = None if module.__name__.startswith("hetsched.") else getattr(module, "__file__", None)
+    return [name, repr(policy) if file is None else _content(Path(file))]
 
 
 def _with_contents(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values with the content of a file in place of its path."""
-    return {k: _content(Path(v)) if _names_file(k, v) else v for k, v in values.items()}
+    return {k: _content(Path(v)) if names_file(k, v) else v for k, v in values.items()}
 
 
 def _digest(value: object) -> str:
@@ -233,11 +262,6 @@ def _file_digest(path: Path, size: int, changed_ns: int) -> str:
         if size > WHOLE_BYTES:
             return hashlib.sha256(file.read(WHOLE_BYTES) + size.to_bytes(8, "little")).hexdigest()
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@lru_cache(1024)
-def _soc_digest(name: str, overrides: tuple[tuple[str, str], ...]) -> str:
-    return soc_sha256(find_soc(name, dict(overrides)))
 
 
 @cache

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hetsched.app.language import PlannedLanguage, phase_graph
+from hetsched.app.contexts import parts_of
+from hetsched.app.language import PlannedLanguage
 from hetsched.app.levels import LEAST, SHORT_CONTEXT
-from hetsched.app.planned import Planned, priced
+from hetsched.app.planned import Planned
 from hetsched.app.scenario import Chat, Scenario
-from hetsched.app.splitting import split
 from hetsched.app.workload_files import read_workload
 from hetsched.errors import OptionError
 from hetsched.policies import SAVER
 
 if TYPE_CHECKING:
     from hetsched_simulations.jobs import Jobs, Part, Parts, Script
+    from hetsched_simulations.scripts import Conversation
     from hetsched_simulations.workload import Command
 
 
@@ -27,13 +27,14 @@ def jobs_of(planned: Planned, others: Mapping[int, Planned], scenario: Scenario)
     Raises:
         OptionError: the scenario does not fit the plan.
     """
-    from hetsched_simulations.jobs import Jobs
+    from hetsched_simulations.jobs import Jobs, middles
 
     level = planned.deployment.entries[planned.entry].level
     plans = {level: planned, **others}
     if isinstance(planned, PlannedLanguage):
         batch = planned.deployment.model.dims.get("batch", 1)
-        return Jobs(_conversation(planned, scenario), _language_parts(plans), scenario.deadline_s, batch, level)
+        script, chats = _conversation(planned, scenario), {n: p for n, p in plans.items() if isinstance(p, PlannedLanguage)}
+        return Jobs(script, parts_of(chats, middles(script.window)), scenario.deadline_s, batch, level)
     if scenario.chat is not None:
         raise OptionError(f"the plan of {planned.graph.name!r} has no prompt and answer to chat with: plan a language model with --prompt")
     s = scenario
@@ -59,7 +60,7 @@ def _inferences(planned: Planned, s: Scenario) -> Script:
     return Arrivals(poisson(s.period_s, duration, s.seed) if s.poisson else periodic(s.period_s, duration), s.queue)
 
 
-def _conversation(planned: PlannedLanguage, s: Scenario) -> Script:
+def _conversation(planned: PlannedLanguage, s: Scenario) -> Conversation:
     from hetsched_simulations.scripts import Conversation, Said, periodic, poisson
 
     asked, chat = planned.asked, s.chat or Chat()
@@ -104,27 +105,3 @@ def _parts(plans: Mapping[int, Planned]) -> Parts:
         return commands_of(plans[level].table, *plans[level].placement)
 
     return of
-
-
-def _language_parts(plans: Mapping[int, Planned]) -> Parts:
-    from hetsched_simulations.workload import commands_of
-
-    @cache
-    def of(level: int, part: Part) -> tuple[Command, ...]:
-        planned = plans[level]
-        assert isinstance(planned, PlannedLanguage)
-        at = at_context(planned, part.phase, part.tokens, part.past)
-        return commands_of(at.table, *at.placement)
-
-    return of
-
-
-def at_context(planned: PlannedLanguage, phase: str, tokens: int, past: int) -> Planned:
-    """A phase's placement on the cost table of so many new tokens after ``past``."""
-    found = planned.phases[phase]
-    source = found.graph.source
-    if source is None:
-        return found
-    graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, tokens, past)
-    graph = split(graph, planned.deployment.entries[found.entry].splits)
-    return replace(found, graph=graph, table=priced(graph, planned.soc, planned.deployment, found.entry))

@@ -63,7 +63,7 @@ def read_plan(path: Path, level: int = 0) -> Planned:
     """
     deployment = Deployment.from_file(path)
     _check_versions(deployment, path)
-    chip = _soc_of(deployment, path)
+    chip = soc_of_plan(deployment, path)
     there = sorted({e.level for e in deployment.entries})
     if level not in there:
         raise OptionError(f"{path} has no plan for level {level}: it has {', '.join(map(str, there))} (make more with 'plan --levels')")
@@ -133,7 +133,12 @@ def _model_of(deployment: Deployment, dims: Mapping[str, int], path: Path, passe
     return graph
 
 
-def _soc_of(deployment: Deployment, path: Path) -> SoC:
+def soc_of_plan(deployment: Deployment, path: Path) -> SoC:
+    """The SoC that a plan file was made for.
+
+    Raises:
+        PlanError: it has changed since, or what the file says of it is malformed.
+    """
     from pydantic import ValidationError
 
     from hetsched.soc_files import soc_sha256

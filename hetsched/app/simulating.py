@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetsched.app.chatting import SimulatedChat
+from hetsched.app.circumstances import circumstances
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage, simulate_language
 from hetsched.app.phone_summary import phone_summary
@@ -184,6 +185,7 @@ def _simulated(
         levels=levels_of(planned, others, policy, 1.0 if at.battery is None else at.battery), progress=progress,
     )  # fmt: skip
     outcome.trace.model = planned.graph.name
+    outcome.trace.notes.insert(0, circumstances(at, policy, outcome.phone()))
     write_from_run(outcome, planned, others, at.period_s)
     if isinstance(planned, PlannedLanguage):
         return SimulatedChat(planned, outcome, at.ambient_c, policy, at.deadline_s, single_turn(planned, at))

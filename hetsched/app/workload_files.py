@@ -45,11 +45,8 @@ def read_workload(path: str | Path) -> tuple[Arrival, ...]:
         OptionError: it cannot be read, or a field makes no sense.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        raise OptionError(f"the workload {path} is not a plain file: name a CSV table, or a YAML file")
-    if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
-        raise OptionError(f"the workload {path} has {path.stat().st_size} bytes: at most {MAX_FILE_BYTES} are read")
-    raw = {"arrivals": _rows(path)} if path.suffix.lower() == ".csv" else _yaml(path)
+    table = path.suffix.lower() == ".csv"
+    raw = {"arrivals": _rows(path)} if table else plain_yaml.read(path, "the workload", MAX_FILE_BYTES)
     try:
         found = _Workload.model_validate(raw)
     except ValidationError as e:
@@ -59,6 +56,10 @@ def read_workload(path: str | Path) -> tuple[Arrival, ...]:
 
 def _rows(path: Path) -> Sequence[Mapping[str, str]]:
     """The rows of a table; empty cells are left out."""
+    if path.exists() and not path.is_file():
+        raise OptionError(f"the workload {path} is not a plain file: name a CSV table, or a YAML file")
+    if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
+        raise OptionError(f"the workload {path} has {path.stat().st_size} bytes: at most {MAX_FILE_BYTES} are read")
     try:
         with path.open(encoding="utf-8-sig", newline="") as f:
             heads = [head.strip() for head in next(csv.reader(f), [])]
@@ -76,12 +77,3 @@ def _row(path: Path, row: Mapping[str | None, Any]) -> dict[str, str]:
     if None in row:
         raise OptionError(f"the workload {path} has a row with more cells than its header, with {row[None][0]!r}: give every column a name")
     return {str(head): cell.strip() for head, cell in row.items() if isinstance(cell, str) and cell.strip()}
-
-
-def _yaml(path: Path) -> Any:
-    try:
-        return plain_yaml.load(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise OptionError(f"the workload {path} cannot be read: {e.strerror}") from e
-    except ValueError as e:
-        raise OptionError(f"the workload {path} {e if not isinstance(e, UnicodeDecodeError) else 'is no text'}") from e

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 SAVER = 4
-"""The level for a nearly empty battery: two cores of the CPU. No step of the ladder: who goes there asks for it."""
+"""The level for a nearly empty battery: two cores of the CPU. A step of the ladder too where it heats less than those before it."""
 WORTH = 0.1
 """What a deeper level must save of the heat of the one before it (estimated: less is lost in what the model knows of power)."""
 LOSS = 0.02
@@ -90,11 +90,11 @@ class Observation:
     def ladder(self) -> tuple[int, ...]:
         """The levels that are worth a step: each heats the phone at least :data:`WORTH` less than the one before it.
 
-        A plan without the NPU may draw more than one with it, slowed: such a level cools nothing. :data:`SAVER` is none of them.
+        A plan without the NPU may draw more than one with it, slowed: such a level cools nothing.
         """
         steps = [self.levels[0]]
         for v in self.levels[1:]:
-            if v.number < SAVER and (not v.heat_w or sum(v.heat_w) <= (1.0 - WORTH) * sum(steps[-1].heat_w)):
+            if not v.heat_w or sum(v.heat_w) <= (1.0 - WORTH) * sum(steps[-1].heat_w):
                 steps.append(v)
         return tuple(v.number for v in steps)
 

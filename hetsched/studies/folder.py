@@ -60,12 +60,14 @@ class Folder:
         """Make the folder and what is in it; sweep what killed processes left half-written.
 
         Raises:
-            OptionError: there is something else, or it cannot be written.
+            OptionError: there is something else, it is damaged, or it cannot be written.
         """
         if self.path.exists() and not self.path.is_dir():
             raise OptionError(f"cannot keep a study in {self.path}: it is a file; choose another place with -o")
         if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / MARK).is_file():
             raise OptionError(f"cannot keep a study in {self.path}: it holds other files; choose another place with -o")
+        if (self.path / MARK).is_file():
+            self.about()
         try:
             for part in ("records", "plans"):
                 (self.path / part).mkdir(parents=True, exist_ok=True)
@@ -88,12 +90,15 @@ class Folder:
         """What :meth:`mark` wrote.
 
         Raises:
-            OptionError: the folder is not one of a study.
+            OptionError: the folder is not one of a study, or its mark is damaged.
         """
+        mark = self.path / MARK
+        if not mark.is_file():
+            raise OptionError(f"{self.path} is not the folder of a study: make one with 'hetsched study STUDY -o {self.path}'")
         try:
-            return dict(json.loads((self.path / MARK).read_text("utf-8")))
+            return dict(json.loads(mark.read_text("utf-8")))
         except (OSError, ValueError, TypeError, RecursionError) as e:
-            raise OptionError(f"{self.path} is not the folder of a study: make one with 'hetsched study STUDY -o {self.path}'") from e
+            raise OptionError(f"{mark} is damaged: write {{}} into it, and run the study again; its records are kept") from e
 
     def recorded(self) -> frozenset[str]:
         """Keys of the scenarios that have a record."""

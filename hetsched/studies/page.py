@@ -201,7 +201,7 @@ def _columns(rows: Sequence[Row], axes: Axes) -> list[Column]:
 def _lines(rows: Sequence[Row], axes: Axes) -> list[Line]:
     out = []
     for r in rows:
-        cells = [Cell(shown_input(r.inputs.get(a)), _sorting(r.inputs.get(a))) for a in axes.all]
+        cells = [Cell(shown_input(a, r.inputs.get(a)), _sorting(r.inputs.get(a))) for a in axes.all]
         figures = [Cell(shown_figure(f, r.figures.get(f)), _sorting(r.figures.get(f))) for f in _figures(rows)]
         if r.findings.refused and figures:
             figures[0] = Cell("refused", 0.0, r.findings.refused)
@@ -216,4 +216,4 @@ def _sorting(value: object) -> float:
 def _fixed(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """What is the same in every scenario."""
     names = list(dict.fromkeys(k for r in rows for k in r.inputs))
-    return [(axis_name(n), shown_input(v[0])) for n in names if len(v := values_of(rows, n)) == 1 and v[0] is not None]
+    return [(axis_name(n), shown_input(n, v[0])) for n in names if len(v := values_of(rows, n)) == 1 and v[0] is not None]

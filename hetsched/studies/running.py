@@ -21,6 +21,8 @@ from hetsched.studies.work import Batch, Failure, work
 #: Batches a worker gets, so that all of them end at about the same time.
 SHARES = 12
 MAX_BATCH = 64
+#: Processes at most: each takes some 100 MB.
+MAX_WORKERS = 256
 Progress = Callable[[int, int], None]
 #: Runs batches somewhere and yields each with what failed in it, in any order.
 Runner = Callable[[Sequence[Batch]], Iterator[tuple[Batch, tuple[Failure, ...]]]]
@@ -72,13 +74,18 @@ def run(
         progress: called with how many scenarios are done, of how many.
 
     Raises:
-        OptionError: the folder or the cluster cannot be used.
+        OptionError: the folder or the cluster cannot be used, a record in it is damaged, or there are too many ``workers``.
         ExecutionError: a worker was killed.
     """
+    if workers is not None and workers > MAX_WORKERS:
+        raise OptionError(f"--workers {workers} are too many processes for one machine: give {MAX_WORKERS} at most, or a --cluster")
     folder.prepare()
     with folder.alone():
         folder.sweep()
         there = folder.recorded()
+        for s in scenarios:
+            if s.key in there:
+                folder.read(s.key)
         missing = [s for s in scenarios if s.key not in there]
         done, failures = len(scenarios) - len(missing), list[Failure]()
         say = progress or (lambda _done, _of: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -104,6 +104,29 @@ class Study(_Part):
         base = flat(self.base)
         return [{**base, **variant, **cell, **point} for variant in named for cell in cells for point in drawn]
 
+    def renamed(self, name: Callable[[str], str]) -> Study:
+        """The study with the one name of every input, however the file writes it.
+
+        Raises:
+            OptionError: a part of it has an input twice, by two names.
+        """
+
+        def named(values: Mapping[str, Any]) -> dict[str, Any]:
+            seen: dict[str, str] = {}
+            for key in values:
+                twin = seen.setdefault(name(key), key)
+                if twin != key:
+                    raise OptionError(f"{twin!r} and {key!r} are the same input: keep one")
+            return {name(k): v for k, v in values.items()}
+
+        return self.model_copy(
+            update={
+                "base": named(flat(self.base)), "grid": named(self.grid),
+                "variants": {label: named(flat(v)) for label, v in self.variants.items()},
+                "sample": None if self.sample is None else self.sample.model_copy(update={"over": named(self.sample.over)}),
+            }
+        )  # fmt: skip
+
     def fixed(self, inputs: Mapping[str, Any]) -> Study:
         """The study with some inputs the same in every scenario; an axis over one of them goes."""
         keys = set(inputs)
@@ -147,14 +170,7 @@ def read_study(path: Path) -> Study:
     """
     if not path.is_file():
         raise OptionError(f"there is no study file {str(path)!r}: 'hetsched study --list' names those that ship with hetsched")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise OptionError(f"{path} has {path.stat().st_size} bytes: a study file has at most {MAX_FILE_BYTES}")
-    try:
-        raw = plain_yaml.load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        raise OptionError(f"cannot read the study file {path}: {e}") from e
-    except ValueError as e:
-        raise OptionError(f"{path} {e}") from e
+    raw = plain_yaml.read(path, "the study file", MAX_FILE_BYTES)
     if not isinstance(raw, dict):
         raise OptionError(f"{path} holds {wrong_fields.short(raw)}, not a mapping: a study file starts with 'title: ...'")
     try:

@@ -31,8 +31,8 @@ def shown_figure(name: str, value: Scalar) -> str:
     if isinstance(value, str | bool):
         return str(value)
     if name == "battery_used":
-        return f"{-100 * value:+.0f} %"
-    if name in ("held", "missed"):
+        return f"{-100 * value:+.{0 if abs(value) >= 0.1 else 1 if abs(value) >= 0.01 else 2}f} %"
+    if name in ("held", "missed") or name.endswith(".missed"):
         return share(value)
     for ending, unit, factor in _UNITS:
         if name.endswith(ending):
@@ -40,9 +40,17 @@ def shown_figure(name: str, value: Scalar) -> str:
     return digits(value) if value < 1e5 else f"{float(f'{value:.2e}'):,.0f}"
 
 
-def shown_input(value: Scalar) -> str:
-    """An input's value."""
-    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def shown_input(name: str, value: Scalar) -> str:
+    """An input's value, with its unit."""
+    if value is None or isinstance(value, str | bool):
+        return "–" if value is None else str(value)
+    if name == "battery":
+        return share(value)
+    if name == "duration_s":
+        return duration(value)
+    if name.endswith(("_c", "_w", "_s")) and not name.startswith("set."):
+        return quantity(value, {"c": "degC", "w": "W", "s": "s"}[name[-1]])
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def axis_name(name: str) -> str:

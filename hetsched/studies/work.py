@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetsched.errors import HetschedError, OptionError
+from hetsched.errors import HetschedError, OptionError, PlanError
 from hetsched.scenarios import Findings, Prepared, Subject, refuses
 from hetsched.studies.folder import MARK, Folder
 
@@ -59,11 +59,15 @@ def _measured(subject: Subject, folder: Folder, scenario: Prepared, curves: bool
     """
     plan = folder.plan(scenario.plan_key)
     try:
-        if not plan.is_file():
+        if scenario.plan_key and not plan.is_file():
             with folder.claimed(scenario.plan_key):
                 if not plan.is_file():
                     subject.plan(scenario, plan)
         return subject.measure(scenario, plan, curves)
+    except PlanError as e:
+        if str(plan) not in str(e):
+            raise
+        raise OptionError(f"the plan {plan} of this study is damaged or of another version: remove it, and run the study again") from e
     except HetschedError as e:
         if not refuses(e):
             raise

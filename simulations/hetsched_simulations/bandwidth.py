@@ -10,10 +10,10 @@ serves a part of what flows move, all of them go through it, and the rest throug
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
-from hetsched.costs import Queue
+from hetsched.costs import DMA, CostTable, Queue
 from hetsched.errors import SoCError
 from hetsched.socs import IdleState, SoC
 from hetsched_simulations.fluid import share
@@ -60,6 +60,22 @@ class Bus:
     """Idle states of each queue's processor."""
     cache_bytes_s: float = inf
     """What all reach together through the system cache; infinite: it serves nothing of its own."""
+
+    @classmethod
+    def of_table(cls, soc: SoC, table: CostTable, contention: bool = True) -> Bus:
+        """The bus of a SoC as seen by all that works side by side in a cost table, the DMA engine among it.
+
+        Raises:
+            SoCError: a queue's processor is not on the SoC.
+        """
+        bus = cls.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention, table.cache_bytes_s)
+        if table.dma is None:
+            return bus
+        rate = table.dma.bandwidth_bytes_s
+        return replace(
+            bus, kinds=(*bus.kinds, DMA), names=(*bus.names, DMA), group=(*bus.group, len(bus.names)), alone=(*bus.alone, rate),
+            caps=(*bus.caps, rate), idle=(*bus.idle, ()),
+        )  # fmt: skip
 
     @classmethod
     def of(cls, soc: SoC, queues: Sequence[Queue], alone: Sequence[float], contention: bool = True, cache_bytes_s: float = inf) -> Bus:

@@ -71,7 +71,8 @@ class Clusters:
         relative = self.hz(points) / np.array([c.top.hz for c in self.clusters])
         if (relative >= self.most).all():
             return (1.0,) * len(self.weight)
-        return tuple(float(v) for v in (self.weight @ relative) / (self.weight @ self.most))
+        now, asked = (self.weight @ relative).tolist(), (self.weight @ self.most).tolist()
+        return tuple(a / b if b > 0 else 1.0 for a, b in zip(now, asked, strict=True))  # the DMA engine has a clock of its own
 
     def held(self, clocks: Mapping[str, float], processors: Sequence[str]) -> Clusters:
         """The same with some processors (by name) held at fractions of their top clocks, all others free."""

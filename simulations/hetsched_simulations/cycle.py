@@ -4,7 +4,7 @@ An inference is cut into bins of equal length. Power is constant within a bin, s
 that is at ``z`` at the start of an inference is at ``z exp(-r t) + G(t)`` after ``t``, where ``G`` is tabulated once at the bins' edges.
 Any number of whole inferences is a geometric sum of ``G``, so that a step of any length costs the same and ends at the very
 temperatures of that moment: the ripple within an inference is not averaged away. Only leakage, which depends on the temperature, is
-taken as constant over a step: at the mean temperature of the time in which each cluster leaks.
+taken as constant over a step: at the mean temperature of the time in which each cluster leaks, as if power were the same throughout.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Cycle:
         self.latency_s = profile.latency_s
         self._c, self._q = len(device.hz), len(profile.busy_s)
         self._leakage_25_w = device.leakage_25_w if mode is None else mode.leakage_25_w / np.maximum(mode.active, 1e-12)
-        self.hz, self._throttled = (device.hz, device.throttled) if mode is None else (mode.hz, mode.throttled)
+        now = device if mode is None else mode
+        self.hz, self._throttled, self._other = now.hz, now.throttled, now.other
         self._tabulate(_columns(device, profile) if mode is None else _constant(mode, cycle_s), mode is None)
         self._heat(device)
 
@@ -94,6 +95,7 @@ class Cycle:
         per_column[:c] = of_cluster.T
         per_column[2 * c : 3 * c] = (of_cluster * power.idle_w).T
         per_column[-1] = power.heat[:, c] * power.j_per_byte
+        per_column[3 * c + self._q - 1] = device.dma_w * device.dma_heat
         rates = np.diff(self._sums, axis=0) / self._bin_s
         always = device.base_heat_w @ into.T
         fixed = rates @ per_column @ into.T + always
@@ -112,7 +114,7 @@ class Cycle:
     def _ripple(self, device: Device) -> None:
         """How far from its mean each node is at the bins' edges once the same inference has repeated for long."""
         power, c = device.power, self._c
-        factors = np.concatenate([[1.0], self._factors(power.sense @ device.node_c)])
+        factors = np.concatenate([[1.0], power.leaks_more(power.sense @ device.node_c)])
         rates = np.maximum(self._rates_per_s, 1e-9)
         start = (self._whole_g @ factors) / -np.expm1(-rates * self.cycle_s)
         total = self._power.sum(axis=0) * self._bin_s + self._resting * (self.cycle_s - self._length_s)
@@ -139,10 +141,6 @@ class Cycle:
     def after(self, end_s: float) -> float:
         """When the next inference begins, of one that ends at ``end_s``."""
         return end_s + self.cycle_s - self.latency_s if self._period_s is None else next_arrival(end_s, self._period_s)
-
-    def _factors(self, cluster_c: FloatArray) -> FloatArray:
-        """[c] by how much clusters at these temperatures leak more than at 25 degrees."""
-        return np.asarray(np.exp2((cluster_c - 25.0) * self._device.power.per_doubling))
 
     def _lapse(self, dt_s: float) -> tuple[FloatArray, FloatArray]:
         """[m] what a while leaves of every mode, and what it makes of one watt into it."""
@@ -200,16 +198,19 @@ class Cycle:
         cached, flow, warmth = float(s[3 * c + q]), float(s[3 * c + q + 1]), s[3 * c + q + 2 :]
         heat = device.power.heat[:, : c + 1] @ np.append(s[:c], flow * device.power.j_per_byte) + device.base_heat_w
         busy, dram = s[3 * c : 3 * c + q], flow * device.power.j_per_byte
-        mode = Mode(s[:c], active, leak, flow, dram, busy, self.hz, self._throttled, heat, cached)
+        if device.dma_w:
+            heat = heat + device.copying_w(busy) * device.dma_heat
+        mode = Mode(s[:c], active, leak, flow, dram, busy, self.hz, self._throttled, heat, cached, self._other)
         if device.network is None:
-            return Step(device.node_c, leak * self._factors(device.power.sense @ device.node_c) + idle, mode, device.node_c, 0.0)
+            return Step(device.node_c, leak * device.power.leaks_more(device.power.sense @ device.node_c) + idle, mode, device.node_c, 0.0)
         end_s = split.rest_s if split.whole or split.rest_s > 0 else split.phase_s + split.first_s
         warm = warmth / np.maximum(active, 1e-12)
-        slow = after = self.slow_c(device.node_c, split.phase_s)
+        slow = after = mean = self.slow_c(device.node_c, split.phase_s)
         decay, fed = self._passing(split)
         left = self._modes.to @ (device.node_c - self._modes.rest_c) * decay
-        for _ in range(2):
-            factors = self._factors(device.power.sense @ ((slow + after) / 2) + warm)
+        for again in (False, True):
+            mean = self._modes.mean_c(slow, after, seconds) if again else mean
+            factors = device.power.leaks_more(device.power.sense @ mean + warm)
             weights = np.concatenate([[1.0], factors])
             node_c = np.asarray(self._modes.rest_c + self._modes.out @ (left + fed @ weights))
             after = self.slow_c(node_c, end_s)

@@ -9,18 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from hetsched.costs import CostTable, FloatArray, Queue
+from hetsched.costs import DMA, CostTable, FloatArray, Queue
 from hetsched.errors import SoCError
 from hetsched.socs import SoC
 from hetsched_simulations.battery import stored
 from hetsched_simulations.clocks import Clusters, Points
 from hetsched_simulations.conditions import Conditions
 from hetsched_simulations.governors import Governors
-from hetsched_simulations.history import Columns, History, Labels, Mode
+from hetsched_simulations.history import History, Labels, Mode, Other
 from hetsched_simulations.instants import Instants
 from hetsched_simulations.machine import Host
-from hetsched_simulations.power import Power
-from hetsched_simulations.result import Energy, Throttling
+from hetsched_simulations.power import Power, entry
 from hetsched_simulations.schedutil import Schedutil
 from hetsched_simulations.sensors import Sampling
 from hetsched_simulations.supply import Supply
@@ -37,34 +36,20 @@ class Device:
 
     def __init__(self, soc: SoC, table: CostTable, conditions: Conditions) -> None:
         self.soc, self.table = soc, table
-        self.clusters = Clusters.of(soc, table.queues)
+        self.clusters = Clusters.of(soc, table.lanes)
         self.power = Power.of(soc, self.clusters, conditions.loads_w)
-        self.thermal = conditions.thermal and bool(soc.thermal.nodes)
-        around = conditions.surroundings or Surroundings(ambient_c=conditions.ambient_c, seen_c=conditions.ambient_c)
-        self.surroundings = around
-        self.network = Network.of(soc.thermal, around.seen_c, around.cooling) if self.thermal else None
-        self.initial_c = initial_temperatures(soc.thermal, around.seen_c, conditions.initial_c)
-        self.node_c = self.initial_c
-        self.peak_c, self.peak_s = self.initial_c.copy(), np.zeros(len(self.initial_c))
-        self.sampling = Sampling.of(soc.thermal)
-        store = stored(soc, conditions.battery, conditions.charging_w)
-        self.supply = None if store is None else Supply(soc, store)
-        self.governor = Governors.of(soc, self.clusters.processor, self.power.state_mw())
-        if self.supply is not None and self.supply.zone is not None:
-            self.governor.zones.append(self.supply.zone)
-        self.zones: list[Zone] = self.governor.zones if self.thermal else []
-        dvfs = conditions.governor or soc.governor
-        self.base: Points = self.clusters.base(dvfs)
-        self.schedutil = Schedutil(self.clusters.clusters) if dvfs == "schedutil" else None
         self.host = Host(table.host, max(self.power.queue_w(table.host), 1e-9))
+        self.dma_w = 0.0 if table.dma is None else table.dma.active_w
+        """What the DMA engine draws while it copies."""
+        self.dma_heat = entry(soc, DMA)
+        """[n] the share of it that enters each node."""
         self.history = History()
         self.instants = Instants()
-        self.steps = 0
-        self.first_step_s: float | None = None
-        self.tripped: list[str] = []
+        self._surround(conditions)
+        self._govern(conditions)
         self._cluster_heat = self.power.heat[:, : len(self.base)].copy()
-        self._to_processor = np.zeros((len(soc.processors), len(self.base)))
-        self._to_processor[list(self.clusters.processor), range(len(self.base))] = 1.0
+        self.to_processor = np.zeros((len(soc.processors), len(self.base)))
+        self.to_processor[list(self.clusters.processor), range(len(self.base))] = 1.0
         self.background = conditions.background
         self._running = True
         self._toggles = iter(()) if self.background is None else self.background.toggles()
@@ -74,19 +59,58 @@ class Device:
         """[c] the share of each cluster that the background load takes now."""
         self._set(self.base)
 
+    def _surround(self, conditions: Conditions) -> None:
+        """Temperatures, and what feeds the device."""
+        thermal = self.soc.thermal
+        self.thermal = conditions.thermal and bool(thermal.nodes)
+        around = conditions.surroundings or Surroundings(ambient_c=conditions.ambient_c, seen_c=conditions.ambient_c)
+        self.surroundings = around
+        self.network = Network.of(thermal, around.seen_c, around.cooling) if self.thermal else None
+        self.initial_c = initial_temperatures(thermal, around.seen_c, conditions.initial_c)
+        self.node_c = self.initial_c
+        self.peak_c, self.peak_s = self.initial_c.copy(), np.zeros(len(self.initial_c))
+        self.sampling = Sampling.of(thermal)
+        store = stored(self.soc, conditions.battery, conditions.charging_w)
+        self.supply = None if store is None else Supply(self.soc, store)
+
+    def _govern(self, conditions: Conditions) -> None:
+        """Governors of clocks and heat."""
+        self.governor = Governors.of(self.soc, self.clusters.processor, self.power.state_mw())
+        if self.supply is not None and self.supply.zone is not None:
+            self.governor.zones.append(self.supply.zone)
+        self.zones: list[Zone] = self.governor.zones if self.thermal else []
+        dvfs = conditions.governor or self.soc.governor
+        self.base: Points = self.clusters.base(dvfs)
+        self.schedutil = Schedutil(self.clusters.clusters) if dvfs == "schedutil" else None
+        self._noted_hz: FloatArray | None = None
+        self.steps = 0
+        self.first_step_s: float | None = None
+        self.tripped: list[str] = []
+
     def _set(self, points: Points) -> None:
         self.points = points
         self.dynamic_w = self.power.dynamic_w(points)
         self.leakage_25_w = self.power.leakage_25_w(points)
         self.hz = self.clusters.hz(points)
-        self.rates = tuple(
-            r * left for r, left in zip(self.clusters.rates(points), (1.0 - self.clusters.weight @ self.taken).tolist(), strict=True)
-        )
+        self.rates = self.rates_at(points)
         self.asked_hz = self.clusters.hz(self.base)
+        most = self.clusters.share.max(axis=0)
+        self._owned = np.where(most > 0, most, 1.0)
+        self.other = None
+        if self.background is not None:
+            self.other = Other(self.dynamic_w * self.taken, self.leakage_25_w * self.taken, self.other_bytes_s * self.power.j_per_byte)
         self.note_clocks(self.hz)
+
+    def rates_at(self, points: Points) -> tuple[float, ...]:
+        """[q] rates of computation at operating points, as far as the background load leaves them."""
+        left = (1.0 - self.clusters.weight @ self.taken).tolist()
+        return tuple(r * share for r, share in zip(self.clusters.rates(points), left, strict=True))
 
     def note_clocks(self, hz: FloatArray) -> None:
         """Tell the thermal governors what the clusters ([c]) run at."""
+        if hz is self._noted_hz:
+            return
+        self._noted_hz = hz
         self.governor.actors.at = [
             max(sum(p.hz >= f for p in c.operating_points) - 1, 0) for c, f in zip(self.clusters.clusters, hz.tolist(), strict=True)
         ]
@@ -96,7 +120,7 @@ class Device:
 
         ``queues``: with the cores that the plan uses; None: those of the device's table.
         """
-        used = Clusters.of(self.soc, queues or self.table.queues)
+        used = Clusters.of(self.soc, queues or self.table.lanes)
         self.clusters = used.held(clocks, [p.name for p in self.soc.processors])
         self.power = replace(self.power, clusters=self.clusters)
         self.host = Host(self.table.host, max(self.power.queue_w(self.table.host), 1e-9))
@@ -125,13 +149,27 @@ class Device:
         dynamic, flow_bytes_s = self.dynamic_w * worked, flow_bytes_s + self.other_bytes_s
         dram = flow_bytes_s * self.power.j_per_byte
         heat = self.power.heat[:, :-1] @ np.append(dynamic, dram) + self.power.rest_heat_w
-        leakage = self.leakage_25_w * active
-        return Mode(dynamic, active, leakage, flow_bytes_s, dram, np.array(busy), self.hz, self.throttled, heat, cached_bytes_s)
+        leakage, busy = self.leakage_25_w * active, np.array(busy)
+        if self.dma_w:
+            heat = heat + self.copying_w(busy) * self.dma_heat
+        return Mode(dynamic, active, leakage, flow_bytes_s, dram, busy, self.hz, self.throttled, heat, cached_bytes_s, self.other)
+
+    def copying_w(self, busy: FloatArray) -> FloatArray:
+        """[...] what the DMA engine draws while queues are busy for these shares of the time ([..., q]); zero without one."""
+        return self.dma_w * np.asarray(busy[..., -1])
 
     def loaded(self, activity: FloatArray, effort: FloatArray) -> tuple[FloatArray, FloatArray]:
         """[..., c] activity and effort of clusters whose queues have these ([..., q]), with the background load."""
         left, share = 1.0 - self.taken, self.clusters.share
         return activity @ share * left + self.taken, effort @ share * left + self.taken
+
+    def busiest(self, active: FloatArray) -> FloatArray:
+        """[c] activity of the busiest core of clusters of which these shares are at work.
+
+        Cores of a queue work alike, and another app takes as much of every core. Queues with parts of one cluster count as if they
+        worked at once.
+        """
+        return np.asarray(np.minimum((active - self.taken) / self._owned + self.taken, 1.0))
 
     @property
     def other_bytes_s(self) -> float:
@@ -147,6 +185,7 @@ class Device:
         """Have the background load of another device as it is now, for ever."""
         self.background, self._running, self.taken = other.background, other._running, other.taken
         self._toggles, self.next_toggle_s = iter(()), math.inf
+        self._set(self.points)
 
     def toggle(self) -> None:
         """Let the background load stop or start again."""
@@ -166,9 +205,12 @@ class Device:
         """[n] what enters each node whatever the processors do."""
         return self.power.rest_heat_w
 
-    def preview(self, mode: Mode, dt_s: float, grid: bool) -> tuple[FloatArray, FloatArray]:
-        """Temperatures after ``dt_s`` and static power now, changing nothing. ``grid``: the step length recurs."""
-        static = self.power.static_w(mode.leakage_25_w, self.node_c, mode.active)
+    def preview(self, mode: Mode, dt_s: float, grid: bool, leaking_c: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Temperatures after ``dt_s`` and static power, changing nothing.
+
+        ``grid``: the step length recurs. ``leaking_c``: temperatures that leakage goes by; None: those of now.
+        """
+        static = self.power.static_w(mode.leakage_25_w, self.node_c if leaking_c is None else leaking_c, mode.active)
         if self.network is None:
             return self.node_c, static
         step = self.network.grid_step if grid else self.network.step
@@ -180,7 +222,7 @@ class Device:
             return
         node_c, static = previewed or self.preview(mode, end_s - start_s, grid=False)
         if self.supply is not None:
-            drawn_w = float(mode.dynamic_w.sum() + static.sum()) + mode.dram_w + self.power.rest_w
+            drawn_w = float(mode.dynamic_w.sum() + static.sum() + self.copying_w(mode.busy)) + mode.dram_w + self.power.rest_w
             end_s, node_c = self.supply.feed(drawn_w, start_s, end_s, (self.node_c, node_c), self.network)
         self.passed(np.array([start_s]), np.array([end_s]), [mode], np.array([self.node_c, node_c]), static[None])
 
@@ -197,7 +239,7 @@ class Device:
             self.history.add(start, end, mode, node_c[k], static_w[k])
             self.governor.actors.advance(end - start, mode.active)
             if self.schedutil is not None:
-                self.schedutil.advance(end - start, mode.active, mode.hz)
+                self.schedutil.advance(end - start, self.busiest(mode.active), mode.hz)
         self.node_c = node_c[-1]
         self.saw(node_c[1:].max(axis=0), end_s[node_c[1:].argmax(axis=0)])
 
@@ -233,7 +275,7 @@ class Device:
         """Let the governor look at a zone; True if an operating point changed."""
         before = self.governor.states
         charging = None if self.supply is None else self.supply.zone
-        for e in self.governor.poll(zone, self.reading(zone.node, now_s)):
+        for e in self.governor.poll(zone, max(self.reading(p, now_s) for p in zone.points)):
             if e.fired and zone is not charging and e.zone not in self.tripped:
                 self.tripped.append(e.zone)
             verb = "fired" if e.fired else "cleared"
@@ -255,10 +297,11 @@ class Device:
         """What whoever asks is told of a node or a sensor: its temperature when it was last sampled."""
         sampled_s = self.sampling.last(point, now_s)
         if sampled_s >= now_s:
-            return float(self.node_c[point])
+            return self.sampling.shown(point, float(self.node_c[point]))
         k = bisect_right(self.history.start_s, sampled_s) - 1
         times = [*self.history.start_s[k:], now_s]
-        return float(np.interp(sampled_s, times[:2], [n[point] for n in (*self.history.node_c[k:], self.node_c)][:2]))
+        seen_c = np.interp(sampled_s, times[:2], [n[point] for n in (*self.history.node_c[k:], self.node_c)][:2])
+        return self.sampling.shown(point, float(seen_c))
 
     def _step(self, cluster: int, a: int, b: int, now_s: float) -> None:
         self.steps += 1
@@ -271,30 +314,9 @@ class Device:
     def labels(self) -> Labels:
         """Names for the counters."""
         processors = tuple(p.name for p in self.soc.processors)
-        queues = tuple(q.name for q in self.table.queues)
-        nodes, clusters, to = self.soc.thermal.points, self.clusters.names, self._to_processor
-        return Labels(nodes, processors, clusters, queues, to, self.power.loads_w, self.table.cache_bytes_s)
-
-    def energy(self, columns: Columns) -> Energy:
-        """What the run drew."""
-        names = [p.name for p in self.soc.processors]
-        dynamic = (self._to_processor @ (columns.seconds @ columns.dynamic_w)).tolist()
-        static = (self._to_processor @ (columns.seconds @ columns.static_w)).tolist()
-        dram, elapsed = float(columns.seconds @ columns.dram_w), float(columns.seconds.sum())
-        loads = {name: watts * elapsed for name, watts in self.power.loads_w.items()}
-        return Energy(
-            dict(zip(names, dynamic, strict=True)), dict(zip(names, static, strict=True)), dram, self.power.base_w * elapsed, loads
-        )
-
-    def throttling(self, columns: Columns) -> Throttling:
-        """What the governor did."""
-        names, elapsed = self.clusters.names, float(columns.seconds.sum())
-        mean = (columns.seconds @ columns.hz / elapsed).tolist()
-        lowest = columns.hz.min(axis=0).tolist()
-        return Throttling(
-            self.steps, self.first_step_s, float(columns.seconds[columns.throttled].sum()),
-            dict(zip(names, lowest, strict=True)), dict(zip(names, mean, strict=True)), tuple(self.tripped),
-        )  # fmt: skip
+        queues = tuple(q.name for q in self.table.lanes)
+        nodes, clusters, to = self.soc.thermal.points, self.clusters.names, self.to_processor
+        return Labels(nodes, processors, clusters, queues, to, self.power.loads_w, self.table.cache_bytes_s, self.dma_w)
 
     def by_node(self, node_c: FloatArray) -> dict[str, float]:
         """Temperatures by node; empty without a thermal network."""

@@ -1,7 +1,8 @@
 """The processes of one inference: a host thread that submits, one in-order command queue per queue, fences between them.
 
-The host submits every segment of an inference in the plan's order at once: submission costs nothing beyond the
-segment's own ``launch_s``. A segment starts when its queue is free and the merged fence of what feeds it, as seen
+The DMA engine, where there is one, is such a queue too, whose commands are copies. The host submits every segment of an inference, and
+the copies for it before, in the plan's order at once: submission costs nothing beyond the segment's own ``launch_s``. A segment
+starts when its queue is free and the merged fence of what feeds it, as seen
 ``sync_s`` later, has signalled. It signals its own fence when it ends. The host returns from an inference when all
 segments have ended and it has seen those that write the graph's outputs.
 """
@@ -106,10 +107,10 @@ class Engine:
         env, commands, traced = self.env, self._queues[queue], self.log.iterations
         while True:
             s = commands.next() or (yield from commands.get())
-            picked = env.now
+            picked = env._now  # what env.now returns: this runs at every turn
             if s.waits:
                 yield from Fence.wait_all(env, s.waits)
-            start = env.now
+            start = env._now
             ends = yield self.machine.run(queue, s.command.work)
             s.done.signal()
             if s.iteration < traced:
@@ -118,17 +119,19 @@ class Engine:
                 self._spans(s, start, ends)
 
     def _spans(self, s: _Submitted, start_s: float, ends_s: Sequence[float]) -> None:
-        """Those of a segment whose pieces ended then."""
+        """Those of a segment whose pieces ended then, or that of a copy."""
+        whole, now = s.command.kind == "segment", float(self.env.now)
         began = start_s + self.machine.woken_s[s.command.queue]
         if self.log.op_spans and began > start_s:
             self._span(s, "launch", "wake", start_s, began)
         for work, end in zip(s.command.work, ends_s, strict=True):
-            if self.log.op_spans:
+            if self.log.op_spans and whole:
                 self._span(s, work.kind, work.name, began, end, work.seconds)
             began = end
-        now = float(self.env.now)
-        self._span(s, "segment", s.command.name, start_s, now, s.command.seconds)
-        self.log.fences.append(Instant("fence", f"segment {s.command.index} {s.command.name}", now, f"iteration {s.iteration}"))
+        if self.log.op_spans or whole:
+            self._span(s, s.command.kind, s.command.name, start_s, now, s.command.seconds)
+        self.log.fences.append(Instant("fence", f"segment {s.command.segment} {s.command.name}", now, f"iteration {s.iteration}"))
 
     def _span(self, s: _Submitted, kind: Kind, name: str, start_s: float, end_s: float, predicted_s: float | None = None) -> None:
-        self.log.spans.append(Span(self.log.queues[s.command.queue], kind, name, start_s, end_s, s.command.index, s.iteration, predicted_s))
+        queue, segment = self.log.queues[s.command.queue], s.command.segment
+        self.log.spans.append(Span(queue, kind, name, start_s, end_s, segment, s.iteration, predicted_s))

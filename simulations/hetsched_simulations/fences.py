@@ -40,7 +40,7 @@ class Fence:
         """
         if self.signalled_at_s is not None:
             raise ExecutionError(f"fence {self.name!r} was already signalled at {self.signalled_at_s:.9g} s: make one fence per use")
-        self.signalled_at_s = self.env.now
+        self.signalled_at_s = self.env._now  # what env.now returns: this runs at every turn
         happen(self._event, self)
 
     def wait(self) -> Event:
@@ -79,7 +79,7 @@ class Fence:
             seen_s = fence.signalled_at_s + delay_s
             if seen_s > ready_s:
                 ready_s = seen_s
-        rest_s = ready_s - env.now
+        rest_s = ready_s - env._now
         if rest_s > 0:
             yield Timeout(env, rest_s)
 

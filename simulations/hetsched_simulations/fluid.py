@@ -125,6 +125,43 @@ def begin(q: int, row: int, n: int, now: float, state: Any, table: Any, ends: An
         row += 1
 
 
+def begin_all(n: int, now: float, starts: Any, then: Any, state: Any, table: Any, ends: Any) -> int:
+    """Start the rows of a change and write the state that they make; how many queues that finishes. Arguments are as of :func:`run`."""
+    finished = 0
+    for q in range(n):
+        if starts[q] > 0:
+            state[n + q] = starts[n + q]
+            finished += begin(q, starts[q], n, now, state, table, ends)
+            starts[q] = 0
+    for i in range(5 * n):
+        then[i] = state[i]
+    return finished
+
+
+def served(n: int, demand: Any, miss: Any, table: Any, log: Any, factors: int, log_row: Any, rows: int) -> float:
+    """What the system cache serves of what queues get, bytes/s; ``factors`` and ``rows`` are where the logs have the interval."""
+    total = 0.0
+    for q in range(n):
+        if demand[q] > 0.0:
+            total += table[5 * log_row[rows + q] + 3] * log[factors + q] * (1.0 - miss[q])
+    return total
+
+
+def until_next(n: int, most: float, state: Any, rate: Any, log: Any, factors: int) -> float:
+    """Seconds until a stage of some queue ends, ``most`` at most; ``factors`` is where the log has the shares of the interval."""
+    for q in range(n):
+        left = 2 * n + 3 * q
+        if state[q] > 0.0:
+            if state[left] > 0.0:
+                most = min(most, state[left])
+            else:
+                if state[left + 1] > 0.0:
+                    most = min(most, state[left + 1] / rate[q])
+                if state[left + 2] > 0.0:
+                    most = min(most, state[left + 2] / log[factors + q])
+    return most
+
+
 def run(
     since: float, change: float, until: float, was: Any, then: Any, state: Any, starts: Any, k: int, most: int, rate: Any, table: Any,
     group: Any, caps: Any, limit: Any, alone: Any, cache: float, other: float, demand: Any, miss: Any, scratch: Any,
@@ -170,13 +207,7 @@ def run(
         finished += 1 if i < n and was[i] < 0.0 else 0
     while True:
         if waiting and now >= change:
-            for q in range(n):
-                if starts[q] > 0:
-                    state[n + q] = starts[n + q]
-                    finished += begin(q, starts[q], n, now, state, table, ends)
-                    starts[q] = 0
-            for i in range(5 * n):
-                then[i] = state[i]
+            finished += begin_all(n, now, starts, then, state, table, ends)
             waiting, stop, at_change = False, until, k
         if not waiting and (finished > 0 or now >= stop or k >= at_change + most):
             break
@@ -200,20 +231,8 @@ def run(
                 if demand[q] > 0.0:
                     log[factors + q] = scratch[q] / table[5 * log_row[rows + q] + 3]
         if cache < inf:
-            for q in range(n):
-                if demand[q] > 0.0:
-                    log[factors + n] += table[5 * log_row[rows + q] + 3] * log[factors + q] * (1.0 - miss[q])
-        dt = stop - now
-        for q in range(n):
-            left = 2 * n + 3 * q
-            if state[q] > 0.0:
-                if state[left] > 0.0:
-                    dt = min(dt, state[left])
-                else:
-                    if state[left + 1] > 0.0:
-                        dt = min(dt, state[left + 1] / rate[q])
-                    if state[left + 2] > 0.0:
-                        dt = min(dt, state[left + 2] / log[factors + q])
+            log[factors + n] = served(n, demand, miss, table, log, factors, log_row, rows)
+        dt = until_next(n, stop - now, state, rate, log, factors)
         now = min(now + dt, stop)
         log[factors - 1] = now
         k += 1

@@ -12,6 +12,9 @@ from numba import njit
 
 from hetsched_simulations import fluid
 
-_PARTS = {name: njit(cache=True, nogil=True, error_model="numpy")(getattr(fluid, name)) for name in ("share", "fits", "compete", "begin")}
-#: The same code as ``fluid.run``, with its parts compiled too.
-run: Any = njit(cache=True, nogil=True, error_model="numpy")(FunctionType(fluid.run.__code__, {**vars(fluid), **_PARTS}, "run"))
+_compiled: dict[str, Any] = dict(vars(fluid))
+for _name in ("share", "fits", "compete", "begin", "begin_all", "served", "until_next", "run"):  # each after those that it calls
+    _compiled[_name] = njit(cache=True, nogil=True, error_model="numpy")(FunctionType(getattr(fluid, _name).__code__, _compiled, _name))
+
+#: The same code as ``fluid.run``.
+run: Any = _compiled["run"]

@@ -20,6 +20,9 @@ from hetsched_simulations.switching import Switching
 from hetsched_simulations.workload import Command
 from hetsched_simulations.zones import Zone
 
+LOOKS = 100
+"""How often a run looks whether the battery is empty."""
+
 
 def run_full(
     device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, *,
@@ -53,8 +56,11 @@ def run_full(
                 yield env.timeout(max(next_arrival(now, period_s) - now, 0.0))
 
     submitting = env.process(host())
-    env.run(until=submitting if duration_s is None else duration_s)
-    machine.settle()
+    if duration_s is None:
+        env.run(until=submitting)
+        machine.settle()
+    else:
+        run_until(env, machine, device, duration_s)
     return [(ended, took) for ended, took in finished if ended <= device.off_s + 1e-9]
 
 
@@ -70,6 +76,16 @@ def mounted(device: Device, bus: Bus, compiled: bool = False) -> tuple[Environme
     if device.background is not None:
         env.process(_other_app(env, machine, device))
     return env, machine
+
+
+def run_until(env: Environment, machine: Machine, device: Device, end_s: float) -> None:
+    """Run to the end, or for little longer than the battery lasts."""
+    pieces = 1 if device.supply is None else LOOKS
+    for k in range(pieces):
+        env.run(until=end_s * (k + 1) / pieces)
+        machine.settle()
+        if device.off:
+            return
 
 
 def make_way(env: Environment, machine: Machine, device: Device, switching: Switching) -> Generator[Event, Any, None]:

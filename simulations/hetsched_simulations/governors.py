@@ -31,7 +31,7 @@ class Governors:
 
     @classmethod
     def of(cls, soc: SoC, processor_of: Sequence[int], power_mw: Sequence[Sequence[int]]) -> Governors:
-        """Zones from the SoC's trips: trips of one node with one polling period, one governor and one zone belong together.
+        """Zones from the SoC's trips: trips of the same nodes with one polling period, one governor and one zone belong together.
 
         Args:
             soc: the SoC.
@@ -41,17 +41,18 @@ class Governors:
         Raises:
             SoCError: a trip cools a processor that does not exist or polls never, or a budget is not with the trip that it controls.
         """
-        specs: dict[tuple[str, float, str, str | None], list[TripSpec]] = {}
+        specs: dict[tuple[tuple[str, ...], float, str, str | None], list[TripSpec]] = {}
         for trip in soc.thermal.trips:
             _check(soc, trip)
-            specs.setdefault((trip.node, float(trip.polling_s), trip.governor, trip.zone), []).append(trip)
+            specs.setdefault((trip.read, float(trip.polling_s), trip.governor, trip.zone), []).append(trip)
         points = soc.thermal.points
         steps_mc = [0] * len(soc.thermal.nodes) + [round(1000 * s.step_k) for s in soc.thermal.sensors]
         devices = [Device(called, len(power_mw[d])) for d, called in enumerate(_called(soc, processor_of))]
         zones = []
         for group in specs.values():
             zone = _zone(points.index(group[0].node), group, devices)
-            zone.step_mc = steps_mc[zone.node]
+            zone.also = tuple(points.index(n) for n in group[0].also)
+            zone.step_mc = max(steps_mc[p] for p in zone.points)
             zones.append(zone)
         return cls(zones, power_mw)
 
@@ -95,7 +96,7 @@ def _called(soc: SoC, processor_of: Sequence[int]) -> list[tuple[str, str]]:
 def _check(soc: SoC, trip: TripSpec) -> None:
     names = {n for p in soc.processors for n in (p.name, *(f"{p.name}:{c.name}" for c in p.clusters))}
     unknown = [p for p in trip.processors if p not in names]
-    if unknown or float(trip.polling_s) <= 0 or trip.node not in soc.thermal.points:
+    if unknown or float(trip.polling_s) <= 0 or not set(trip.read) <= set(soc.thermal.points):
         what = f"cools {unknown[0]!r}, which is not a processor" if unknown else "needs a node and a polling period above zero"
         raise SoCError(f"the trip of {soc.id} at {float(trip.temperature_c):g} °C on {trip.node!r} {what}")
 

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,14 @@ from hetsched_simulations.result import Levelled
 
 LIMIT = 2000
 """Samples of one counter after thinning."""
+
+
+class Other(NamedTuple):
+    """What another app draws: dynamic power and leakage at 25 degrees of what it takes of clusters ([c]), and its bytes in the DRAM."""
+
+    dynamic_w: FloatArray
+    leakage_25_w: FloatArray
+    dram_w: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,6 +46,7 @@ class Mode:
     throttled: bool
     heat_w: FloatArray  # [n] everything but what clusters draw statically
     cached_bytes_s: float  # that the system cache serves
+    other: Other | None = None  # what another app has of all this
 
 
 def mixed(share: FloatArray, modes: Sequence[Mode]) -> Mode:
@@ -49,8 +59,15 @@ def mixed(share: FloatArray, modes: Sequence[Mode]) -> Mode:
         over(m.dynamic_w for m in modes), over(m.active for m in modes), over(m.leakage_25_w for m in modes),
         float(share @ [m.flow_bytes_s for m in modes]), float(share @ [m.dram_w for m in modes]), over(m.busy for m in modes),
         over(m.hz for m in modes), any(m.throttled for m in modes), over(m.heat_w for m in modes),
-        float(share @ [m.cached_bytes_s for m in modes]),
+        float(share @ [m.cached_bytes_s for m in modes]), _mixed_others(share, [m.other for m in modes if m.other is not None]),
     )  # fmt: skip
+
+
+def _mixed_others(share: FloatArray, others: Sequence[Other]) -> Other | None:
+    if not others:
+        return None
+    dynamic, leakage = (np.asarray(share @ np.array(values)) for values in list(zip(*others, strict=True))[:2])
+    return Other(dynamic, leakage, float(share @ [o.dram_w for o in others]))
 
 
 class History:
@@ -87,6 +104,17 @@ class History:
         """The mean of all intervals from ``first`` on; throttled if any of them was."""
         seconds = np.diff(np.append(self.start_s[first:], self.end_s))
         return mixed(seconds / seconds.sum(), [self._modes[k] for k in self._mode_of[first:]])
+
+    def others(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Of another app in every interval: dynamic power [k, c], its share of all leakage [k, c] and power of the DRAM [k].
+
+        The last is the activity of clusters ([k, c]), with what the plan has of it.
+        """
+        rows = [(m.other, m) for m in self._modes if m.other is not None]
+        k = self._mode_of
+        shares = [o.leakage_25_w / np.maximum(m.leakage_25_w, np.finfo(float).tiny) for o, m in rows]
+        dynamic, dram = np.array([o.dynamic_w for o, _ in rows])[k], np.array([o.dram_w for o, _ in rows])[k]
+        return dynamic, np.array(shares)[k], dram, np.array([m.active for _, m in rows])[k]
 
     def columns(self) -> Columns:
         """Everything as arrays."""
@@ -130,6 +158,8 @@ class Labels:
     """What is drawn beside the base, by name."""
     cache_bytes_s: float = inf
     """What goes through the system cache at most; infinite: there is nothing to tell of it."""
+    dma_w: float = 0.0
+    """What the DMA engine, the last of the queues, draws while it copies; 0: there is none, or nothing to tell."""
 
 
 def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float, final_c: FloatArray | None) -> None:
@@ -141,8 +171,11 @@ def write_counters(trace: Trace, columns: Columns, labels: Labels, base_w: float
     write_rate(trace, "power/dram", "W", t, columns.dram_w, end)
     for name, watts in {"base": base_w, **labels.loads_w}.items():
         write_rate(trace, f"power/{name}", "W", t, np.full(len(t), watts), end)
+    copying_w = labels.dma_w * columns.busy[:, -1]
+    if labels.dma_w:
+        write_rate(trace, "power/dma", "W", t, copying_w, end)
     rest_w = base_w + sum(labels.loads_w.values())
-    write_rate(trace, "power/total", "W", t, power.sum(axis=1) + columns.dram_w + rest_w, end)
+    write_rate(trace, "power/total", "W", t, power.sum(axis=1) + columns.dram_w + copying_w + rest_w, end)
     write_rate(trace, "bandwidth/dram", "B/s", t, columns.flow_bytes_s, end)
     if labels.cache_bytes_s < inf:
         write_rate(trace, "bandwidth/system_cache", "B/s", t, columns.cached_bytes_s, end)

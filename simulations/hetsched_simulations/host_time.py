@@ -19,7 +19,7 @@ class HostTime:
 
     launch_s: float
     maintenance_s: float
-    """Caches cleaned and invalidated, and copies where no zero-copy handle is shared."""
+    """Caches cleaned and invalidated, and copies where no zero-copy handle is shared and no DMA engine makes them."""
     spin_s: float
     blocked_s: float
     waits: int

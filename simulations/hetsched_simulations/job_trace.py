@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.trace import Counter, Instant, Trace
+from hetsched.trace.turns import Turn
 from hetsched_simulations.history import LIMIT, thin_rate
 from hetsched_simulations.jobs import Done, JobLog, Jobs
 
@@ -31,10 +32,9 @@ def _some(items: list[tuple[int, Done]]) -> list[tuple[int, Done]]:
 
 
 def _turn(k: int, d: Done, batch: int) -> Instant:
-    job, first, rest = d.job, d.first_s - d.job.arrived_s, d.ended_s - d.first_s
+    job, rest = d.job, d.ended_s - d.first_s
     rate = batch * job.generate / rest if rest > 0 else 0.0
-    detail = f"{job.prompt} tokens after {job.past}: first token after {first * 1e3:.4g} ms, then {job.generate} at {rate:.3g} tok/s"
-    return Instant("turn", f"turn {k}", d.began_s, detail)
+    return Turn(k, d.began_s, job.past, job.prompt, job.generate, d.first_s - job.arrived_s, rate).instant()
 
 
 def _rate(log: JobLog, batch: int, end_s: float) -> Counter:

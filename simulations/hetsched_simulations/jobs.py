@@ -168,7 +168,13 @@ def _middle(past: int, widths: Sequence[int]) -> int:
     return past
 
 
-def buckets(window: int, most: int = 8, least: int = 128) -> tuple[int, ...]:
+def middles(window: int) -> tuple[int, ...]:
+    """All contexts that parts of a conversation in a window are priced for, but 0; ascending."""
+    upper = buckets(window)
+    return tuple((a + b) // 2 for a, b in zip((0, *upper), upper, strict=False))
+
+
+def buckets(window: int, most: int = 8, least: int = 512) -> tuple[int, ...]:
     """Upper ends of at most ``most`` equal buckets of a window, each a multiple of ``least`` tokens but the last."""
     width = max(least, -(-window // most // least) * least)
     return (*range(width, window, width), window)

@@ -133,7 +133,7 @@ class Machine:
         """What ``fluid.run`` is told every time, the demand of what is not simulated in the middle."""
         self._passed, self._ahead, self._horizon = 0, 0, NEAR
         """Intervals of the log until ``_since_s``, and all of it."""
-        self._sleeps = tuple(tuple((s.after_s.value, (_waking(s),)) for s in states) for states in bus.idle)
+        self._sleeps = tuple(tuple((s.after_s.value, (_waking(s),)) for s in states) for states in bus.idle) if any(bus.idle) else ()
         self._idle_since_s = [self._since_s - k for k in idle_s] or [self._since_s] * self._n
         self.woken_s = [0.0] * self._n
         """What each queue's last list waited until the processor was awake."""
@@ -164,8 +164,11 @@ class Machine:
     def _waking(self, queue: int) -> Sequence[Work]:
         """What a queue's processor does first: come back from the deepest state in which it is by now."""
         rested_s = self.env.now - self._idle_since_s[queue]
-        works: Sequence[Work] = next((w for after_s, w in reversed(self._sleeps[queue]) if rested_s >= after_s), ())
-        self.woken_s[queue] = sum(w.fixed_s for w in works)
+        works: Sequence[Work] = ()
+        for after_s, waking in self._sleeps[queue]:
+            if rested_s >= after_s:
+                works = waking
+        self.woken_s[queue] = works[0].fixed_s if works else 0.0
         return works
 
     def set_rates(self, rates: Sequence[float]) -> None:
@@ -197,7 +200,7 @@ class Machine:
 
     def _go(self) -> None:
         """Go on to now, start what starts, look ahead to the next end of a list or for some way, and sleep until then."""
-        now, horizon = self.env.now, self._horizon
+        now, horizon = self.env._now, self._horizon  # what env.now returns: this runs at every turn
         if self._passed + 3 * HORIZON > ROOM:
             self._tell()
         reach_s, self._passed, self._ahead = self._advance(
@@ -213,7 +216,7 @@ class Machine:
         if event is not self._armed:
             return
         self._now, self._then, self._armed = self._then, self._now, None
-        self._since_s, self._passed = self.env.now, self._ahead
+        self._since_s, self._passed = self.env._now, self._ahead
         self._looking, ended = True, False
         for q, waiting in enumerate(self._done):
             if waiting is not None and self._now[q] < 0:

@@ -23,6 +23,8 @@ from hetsched_simulations.workload import Command
 class MultiRate(ThermalLoop):
     """A long run on one device, of one plan or, with ``switching``, of plans that take turns."""
 
+    scales = False
+
     def __init__(
         self, device: Device, bus: Bus, commands: Sequence[Command], log: EventLog, period_s: float | None, switching: Switching | None
     ) -> None:  # fmt: skip

@@ -12,7 +12,6 @@ from hetsched_simulations.engine import EventLog
 from hetsched_simulations.flow import Profile, periodic, profile
 from hetsched_simulations.history import Mode
 from hetsched_simulations.jobs import Part, Parts
-from hetsched_simulations.steady import Settling
 from hetsched_simulations.workload import Command
 
 
@@ -37,7 +36,6 @@ class PartStates:
         self.device, self.bus, self.parts, self.log = device, bus, parts, log
         self.profiles: dict[Hashable, Profile] = {}
         """Those simulated op by op."""
-        self._settling = Settling(bus, log, None)
         self._idle = Profile.idle(len(device.rates))
         self._states: dict[Hashable, PartState] = {}
         self._now: Hashable = None
@@ -62,15 +60,9 @@ class PartStates:
         """What commands do at the clocks of now, back to back or, once, after a rest."""
         key = (what, self.device.state)
         if key not in self._states:
-            if self.device.schedutil is not None and commands:
-                found = self._settling.settled(self.device, commands)
-                self.profiles[key] = found.profile
-                self._states[key] = PartState(key, Cycle(key, self.device, found.profile, found.cycle_s, mode=found.mode), found.mode)
-            else:
-                p = self._profile(what, commands, rested_s)
-                each = p.latency_s or 1.0
-                mode = self.device.mode(*p.means(each))
-                self._states[key] = PartState(key, Cycle(key, self.device, p, each), mode)
+            p = self._profile(what, commands, rested_s)
+            each = p.latency_s or 1.0
+            self._states[key] = PartState(key, Cycle(key, self.device, p, each), self.device.mode(*p.means(each)))
         return self._states[key]
 
     def _profile(self, what: Hashable, commands: tuple[Command, ...], rested_s: float) -> Profile:

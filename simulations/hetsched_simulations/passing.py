@@ -31,9 +31,11 @@ def _modes(device: Device, passed: Intervals) -> list[Mode]:
     flow = passed.flow_bytes_s + device.other_bytes_s
     dram = flow * power.j_per_byte
     heat = np.concatenate([dynamic, dram[:, None]], axis=1) @ power.heat[:, : c + 1].T + device.base_heat_w
+    if device.dma_w:
+        heat += np.outer(device.copying_w(passed.busy), device.dma_heat)
     rows = zip(dynamic, active, leakage, flow.tolist(), dram.tolist(), passed.busy, heat, passed.cached_bytes_s.tolist(), strict=True)
-    hz, throttled = device.hz, device.throttled
-    return [Mode(d, a, k, f, m, b, hz, throttled, h, s) for d, a, k, f, m, b, h, s in rows]
+    hz, throttled, other = device.hz, device.throttled, device.other
+    return [Mode(d, a, k, f, m, b, hz, throttled, h, s, other) for d, a, k, f, m, b, h, s in rows]
 
 
 def _heated(device: Device, modes: list[Mode], seconds: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -42,7 +44,7 @@ def _heated(device: Device, modes: list[Mode], seconds: FloatArray) -> tuple[Flo
     idle = power.idle_w * np.clip(1.0 - np.array([m.active for m in modes]), 0.0, 1.0)
     leaking = np.array([m.leakage_25_w for m in modes])
     if device.network is None:
-        factor = np.exp2((power.sense @ device.node_c - 25.0) * power.per_doubling)
+        factor = power.leaks_more(power.sense @ device.node_c)
         return np.tile(device.node_c, (len(modes) + 1, 1)), leaking * factor + idle
     net = device.network.modes()
     rates, of_cluster = net.rates_per_s, power.heat[:, : len(device.hz)]
@@ -54,7 +56,9 @@ def _heated(device: Device, modes: list[Mode], seconds: FloatArray) -> tuple[Flo
     z = np.empty((len(modes) + 1, len(rates)))
     z[0] = net.to @ (device.node_c - net.rest_c)
     static = np.empty_like(leaking)
-    for k in range(len(modes)):
-        static[k] = leaking[k] * np.exp2(senses @ z[k] + rest)
-        z[k + 1] = z[k] * decay[k] + fed[k] + gain[k] * (leak_fed @ static[k])
-    return net.rest_c + z @ net.out.T, static + idle
+    with np.errstate(over="ignore", invalid="ignore"):  # a network that runs away is told of by the device
+        for k in range(len(modes)):
+            static[k] = leaking[k] * np.exp2(senses @ z[k] + rest)
+            z[k + 1] = z[k] * decay[k] + fed[k] + gain[k] * (leak_fed @ static[k])
+        node_c = net.rest_c + z @ net.out.T
+    return node_c, static + idle

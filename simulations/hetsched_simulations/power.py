@@ -9,6 +9,7 @@
 - Host: launches, cache maintenance and spinning for fences are activity of the host's queue, as much as makes the table's
   joules of them at the top clocks and 25 degrees.
 - DRAM: ``energy_j_per_byte`` times the bytes that move.
+- DMA engine: its power while it copies.
 - Base: ``base_w``, always, and on top of it what the run adds (a bright display, a modem).
 
 At 25 degrees and the top clocks, without contention, the first four add up to the energy of the plan: ``docs/simulator.md``.
@@ -21,9 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.costs import FloatArray
+from hetsched.costs import DMA, FloatArray
 from hetsched.socs import SoC
 from hetsched_simulations.clocks import Clusters, Points
+
+HOTTEST_C = 2000.0
+"""Where it is hotter, leakage stays as it is here: such a run has ended (``device.RUNAWAY_C``), and figures would overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +93,12 @@ class Power:
 
     def static_w(self, leakage_25_w: FloatArray, node_c: FloatArray, active: FloatArray) -> FloatArray:
         """[c] leakage of what works (its watts at 25 degrees) at the nodes' temperatures ([n]), plus what the rest draws."""
-        leakage = leakage_25_w * np.exp2((self.sense @ node_c - 25.0) * self.per_doubling)
+        leakage = leakage_25_w * self.leaks_more(self.sense @ node_c)
         return np.asarray(leakage + self.idle_w * np.clip(1.0 - active, 0.0, 1.0))
+
+    def leaks_more(self, cluster_c: FloatArray) -> FloatArray:
+        """[..., c] by how much clusters at these temperatures leak more than at 25 degrees."""
+        return np.asarray(np.exp2((np.minimum(cluster_c, HOTTEST_C) - 25.0) * self.per_doubling))
 
 
 def _heat(soc: SoC, clusters: Clusters) -> FloatArray:
@@ -111,10 +119,10 @@ def entry(soc: SoC, source: str) -> FloatArray:
 def _default_node(soc: SoC, source: str) -> int:
     """Where a source heats that no node names.
 
-    Processors and the DRAM heat the package (next to the case), everything else the case (next to ambient).
+    Processors, the DRAM and the DMA engine heat the package (next to the case), everything else the case (next to ambient).
     """
     nodes, outer = soc.thermal.nodes, soc.thermal.outer
     free = [i for i, n in enumerate(nodes) if not n.processors]
     case = [i for i in free if i in outer] or [*outer] or [len(nodes) - 1]
     package = [i for i in free if i not in outer] or case
-    return package[0] if source == "dram" or source in soc.by_name else case[0]
+    return package[0] if source in ("dram", DMA) or source in soc.by_name else case[0]

@@ -29,6 +29,8 @@ class Energy:
     dram: float
     base: float
     loads: dict[str, float] = field(default_factory=dict)
+    dma: float = 0.0
+    """Of the DMA engine."""
 
     @property
     def total(self) -> float:
@@ -38,12 +40,13 @@ class Energy:
     @property
     def soc(self) -> float:
         """Without the rest of the device (``base``, ``loads``)."""
-        return sum(self.dynamic.values()) + sum(self.leakage.values()) + self.dram
+        return sum(self.dynamic.values()) + sum(self.leakage.values()) + self.dram + self.dma
 
     def to_dict(self) -> dict[str, float]:
         """Flat: ``dynamic/cpu, leakage/cpu, ..., dram, base, load/display, ...``; the values add up to :attr:`total`."""
         parts = {f"dynamic/{k}": v for k, v in self.dynamic.items()} | {f"leakage/{k}": v for k, v in self.leakage.items()}
-        return parts | {"dram": self.dram, "base": self.base} | {f"load/{k}": v for k, v in self.loads.items()}
+        shared = {"dram": self.dram, "base": self.base} | ({"dma": self.dma} if self.dma else {})
+        return parts | shared | {f"load/{k}": v for k, v in self.loads.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ class Simulation:
     surroundings: Surroundings | None = None
     background: Background | None = None
     """Another app, whose energy is in the figures too."""
+    background_energy: Energy | None = None
+    """What of it is that app's."""
     jobs: JobLog | None = None
     """What became of the jobs of a run that had some."""
 
@@ -162,9 +167,15 @@ class Simulation:
         """For JSON: how the phone lay, what its battery did, and what else ran."""
         return {
             "background": None if self.background is None else self.background.model_dump(mode="json", exclude_none=True),
+            "background_energy_j": None if self.background_energy is None else self.background_energy.to_dict(),
             "case": None if self.surroundings is None else self.surroundings.to_dict(),
             "battery": None if self.battery is None else self.battery.to_dict(),
         }
+
+    @property
+    def plan_j(self) -> float:
+        """Joules that the plan took of the SoC: without another app's, and without the rest of the device."""
+        return self.energy.soc - (0.0 if self.background_energy is None else self.background_energy.soc)
 
     @property
     def energy_j(self) -> dict[str, float]:
@@ -195,8 +206,3 @@ class Simulation:
     def inferences(self) -> int:
         """How many inferences finished."""
         return len(self.latencies_s)
-
-    @property
-    def energy_per_inference_j(self) -> float:
-        """Energy of the run, base included, over the inferences that finished."""
-        return self.energy.total / self.inferences

@@ -32,6 +32,11 @@ class Sampling:
         last = math.floor(now_s / every + 1e-9) * every
         return now_s if now_s - last < 1e-9 else last
 
+    def shown(self, point: int, value: float) -> float:
+        """A temperature in the steps of a point, of which it is a whole number in millidegrees."""
+        step_mc = round(1000 * self.step_k[point]) if self.step_k else 0
+        return round(round(1000 * value) / step_mc) * step_mc / 1000 if step_mc else value
+
     def seen(self, point: int, times_s: FloatArray, asked_s: FloatArray, values: FloatArray) -> FloatArray:
         """What a point showed at the times it was asked, of its temperatures over time."""
         every, step = self.every_s[point], self.step_k[point]

@@ -11,7 +11,7 @@ from simpy.events import Event
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.device import Device
 from hetsched_simulations.engine import Engine, EventLog
-from hetsched_simulations.full import make_way, mounted
+from hetsched_simulations.full import make_way, mounted, run_until
 from hetsched_simulations.jobs import Done, JobLog, Jobs, Part, Piece
 from hetsched_simulations.switching import Switching
 
@@ -56,8 +56,7 @@ def serve_full(
                 progress(float(env.now) / duration_s)
 
     env.process(host())
-    env.run(until=duration_s)
-    machine.settle()
+    run_until(env, machine, device, duration_s)
     out.done = [d for d in out.done if d.ended_s <= device.off_s + 1e-9]
     out.pieces = [p for p in out.pieces if p.end_s <= device.off_s + 1e-9]
     out.dropped = jobs.script.dropped

@@ -13,6 +13,7 @@ from hetsched.costs import CostTable, FloatArray
 from hetsched.errors import OptionError
 from hetsched.socs import SoC
 from hetsched.trace import Trace
+from hetsched_simulations import meters
 from hetsched_simulations.background import Background
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.clocks import Dvfs
@@ -49,8 +50,8 @@ def latency(table: CostTable, soc: SoC, order: Sequence[int], alternative: Seque
     Raises:
         PlanError: the placement breaks the rules of a plan.
     """
-    bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention, table.cache_bytes_s)
-    rates = [1.0] * len(table.queues)
+    bus = Bus.of_table(soc, table, contention)
+    rates = [1.0] * len(table.lanes)
     return profile(bus, commands_of(table, order, alternative), rates, EventLog((), 0), Host()).latency_s
 
 
@@ -115,14 +116,14 @@ def simulate(
     """
     _check(duration_s, iterations, period_s, path, ambient_c)
     commands = commands_of(table, order, alternative)
-    bus = Bus.of(soc, table.queues, table.bandwidth_bytes_s.tolist(), contention, table.cache_bytes_s)
+    bus = Bus.of_table(soc, table, contention)
     around = surroundings(case, ambient_c, soc)
     device = Device(
         soc, table, Conditions(ambient_c, initial_c, contention, thermal, governor, around, battery, charging_w, loads_w or {}, background)
     )  # fmt: skip
     device.hold(clocks or {})
     switching = Switching(levels, LevelPlan(table, order, alternative, clocks or {}), device, bus, period_s) if levels else None
-    log = EventLog(tuple(q.name for q in table.queues), TRACED, op_spans)
+    log = EventLog(tuple(q.name for q in table.lanes), TRACED, op_spans)
     work = sum(len(c.work) for c in commands)
     alone = max(sum(c.seconds for c in commands), 1e-9)
     inferences = iterations if duration_s is None else duration_s / max(alone / len(table.queues), period_s or 0.0)
@@ -204,9 +205,10 @@ def result_of(
         device.supply.write(trace, columns)
     write_peaks(trace, device.labels.nodes if device.thermal else (), device.peak_s, device.peak_c)
     return Simulation(
-        trace, latencies, elapsed, device.energy(columns), float(columns.seconds @ columns.flow_bytes_s),
-        device.throttling(columns), device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(device.peak_c),
+        trace, latencies, elapsed, meters.energy(device, columns), float(columns.seconds @ columns.flow_bytes_s),
+        meters.throttling(device, columns), device.by_node(device.initial_c), device.by_node(device.node_c), device.by_node(device.peak_c),
         path, states, levelled, status, battery, device.surroundings, device.background,
+        meters.background_energy(device, columns),
     )  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def thermal_status(soc: SoC, columns: Columns, final_c: FloatArray) -> ThermalSt
     apple = soc.vendor == "Apple"
     points, watched = soc.thermal.skin, {soc.thermal.points[i] for i in (*soc.thermal.skin, *soc.thermal.outer)}
     laptop = soc.market is not None and soc.market.tier == "laptop"
-    if not any(t.node in watched for t in soc.thermal.trips) or (laptop and not apple):
+    if not any(watched.intersection(t.read) for t in soc.thermal.trips) or (laptop and not apple):
         return None
     end = float(columns.start_s[-1] + columns.seconds[-1])
     times, nodes = np.append(columns.start_s, end), np.vstack([columns.node_c, final_c])

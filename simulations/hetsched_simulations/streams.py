@@ -4,6 +4,8 @@ Every stream submits an inference per period. A queue runs the commands of one s
 command is ready it takes the one of the highest priority, then the one that arrived first. Queues that share cores take turns by
 the same rule. Nothing is interrupted: a segment runs to its end, as command buffers and delegates do. What arrives while the
 stream's last inference is still on its way is dropped, as a camera drops a frame.
+
+A chat beside them is no stream: its next job comes when the last has ended. Its parts are inferences like all others to the queues.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from hetsched.trace import Instant, Span, Trace
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.engine import seen, submitted
 from hetsched_simulations.fences import Fence, when
+from hetsched_simulations.jobs import Done, JobLog, Jobs, Part, Piece
 from hetsched_simulations.machine import Host, Intervals, Machine
 from hetsched_simulations.workload import Command
 
@@ -37,6 +41,16 @@ class Stream:
     commands: tuple[Command, ...]
     period_s: float
     deadline_s: float
+    priority: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Talk:
+    """A chat beside streams, with a rank among them. ``usual`` is the part that stands for it where a policy weighs levels."""
+
+    name: str
+    jobs: Jobs
+    usual: Part
     priority: int = 0
 
 
@@ -107,70 +121,90 @@ def run_streams(
 
     machine = Machine(env, bus, [1.0] * len(queues), observe, Host())
     trace = Trace("simulated", model, soc, tuple(queues))
-    outcomes, arrivals = submit(env, machine, streams, duration_s, trace, cores)
+    outcomes, arrivals = arrive(SharedQueues(env, machine, streams, trace, cores), duration_s)
     env.run(until=env.all_of(arrivals))
     machine.settle()
     trace.spans.sort(key=lambda s: (s.start_s, s.end_s))
     return Shared(outcomes, tuple((busy / max(float(env.now), duration_s)).tolist()), trace)
 
 
-def submit(
-    env: Environment, machine: Machine, streams: Sequence[Stream], duration_s: float, trace: Trace,
-    cores: Sequence[Collection[int]] = (), since_s: float = 0.0,
-) -> tuple[tuple[StreamOutcome, ...], list[Process]]:  # fmt: skip
-    """Let all streams arrive for so long.
+def arrive(queues: SharedQueues, duration_s: float, since_s: float = 0.0) -> tuple[tuple[StreamOutcome, ...], list[Process]]:
+    """Let the inputs of all streams arrive for so long.
 
     Returns:
         What becomes of those that arrive from ``since_s`` on, and the processes that end with the last inference of each stream.
     """
-    shared = _SharedQueues(env, machine, streams, trace, cores)
+    streams = [s for s in queues.streams if isinstance(s, Stream)]
     outcomes = tuple(StreamOutcome() for _ in streams)
-    arrivals = [_arrivals(env, shared, k, s, outcomes[k], duration_s, since_s) for k, s in enumerate(streams)]
-    return outcomes, [env.process(a) for a in arrivals]
+    arrivals = [_arrivals(queues, k, s, outcomes[k], duration_s, since_s) for k, s in enumerate(streams)]
+    return outcomes, [queues.env.process(a) for a in arrivals]
 
 
 def _arrivals(
-    env: Environment, shared: _SharedQueues, index: int, stream: Stream, outcome: StreamOutcome, duration_s: float, since_s: float
+    queues: SharedQueues, index: int, stream: Stream, outcome: StreamOutcome, duration_s: float, since_s: float
 ) -> Generator[Event, Any, None]:
     """Submit an inference a period; the process ends when the last one has."""
+    env, arrived = queues.env, 0
     running: Fence | None = None
-    count = 0
-    while count * stream.period_s < duration_s * (1 - 1e-9):
-        due = count * stream.period_s
+    while arrived * stream.period_s < duration_s * (1 - 1e-9):
+        due = arrived * stream.period_s
         if due > float(env.now):
             yield env.timeout(due - float(env.now))
         counts = due >= since_s * (1 - 1e-9)
         if running is not None and not running.signalled:
             outcome.dropped += counts
         else:
-            running = shared.submit(index, count)
+            running = queues.submit(index, arrived, stream.commands)
             if counts:
-                env.process(_watch(env, shared, stream, running, outcome, count))
-        count += 1
+                env.process(_watch(queues, stream, running, outcome, arrived))
+        arrived += 1
     if running is not None:
         yield running.wait()
 
 
-def _watch(
-    env: Environment, shared: _SharedQueues, stream: Stream, done: Fence, outcome: StreamOutcome, iteration: int
-) -> Generator[Event, Any, None]:
-    began = float(env.now)
+def _watch(queues: SharedQueues, stream: Stream, done: Fence, outcome: StreamOutcome, iteration: int) -> Generator[Event, Any, None]:
+    began = float(queues.env.now)
     yield done.wait()
-    took = float(env.now) - began
+    took = float(queues.env.now) - began
     outcome.latencies_s.append(took)
     if took > stream.deadline_s * (1 + 1e-9):
         outcome.late += 1
-        shared.trace.instants.append(Instant("deadline", f"{stream.name} missed", float(env.now), f"inference {iteration}"))
+        queues.trace.instants.append(Instant("deadline", f"{stream.name} missed", float(queues.env.now), f"inference {iteration}"))
 
 
-class _SharedQueues:
+def repeat(
+    queues: SharedQueues, index: int, commands: tuple[Command, ...], ends_s: list[float], until_s: float
+) -> Generator[Event, Any, None]:
+    """Repeat the same back to back until then; appends when each has ended."""
+    while float(queues.env.now) < until_s:
+        yield queues.submit(index, len(ends_s), commands).wait()
+        ends_s.append(float(queues.env.now))
+
+
+def converse(queues: SharedQueues, index: int, talk: Talk, log: JobLog) -> Generator[Event, Any, None]:
+    """The jobs of a chat, each repetition of each of their stages op by op."""
+    env, jobs, iteration = queues.env, talk.jobs, count()
+    while (job := jobs.script.next(float(env.now), jobs.level)) is not None:
+        yield env.timeout(max(job.arrived_s - float(env.now), 0.0))
+        began, ends = float(env.now), list[float]()
+        for part, times in job.stages:
+            for _ in range(times):
+                start = float(env.now)
+                yield queues.submit(index, next(iteration), jobs.parts(jobs.level, part)).wait()
+                if part.phase == "decode":
+                    log.pieces.append(Piece(part, start, float(env.now), 1))
+            ends.append(float(env.now))
+        log.done.append(Done(job, began, ends[0], ends[-1], jobs.level))
+
+
+class SharedQueues:
     """One command list a queue and stream; a queue takes the ready head of the highest priority."""
 
     def __init__(
-        self, env: Environment, machine: Machine, streams: Sequence[Stream], trace: Trace, cores: Sequence[Collection[int]]
+        self, env: Environment, machine: Machine, streams: Sequence[Stream | Talk], trace: Trace, cores: Sequence[Collection[int]]
     ) -> None:
         self.env, self.machine, self.streams, self.trace = env, machine, streams, trace
-        used = sorted({c.queue for s in streams for c in s.commands})
+        used = range(len(trace.queues))
         self.rivals = {q: [o for o in used if cores and o != q and {*cores[q]} & {*cores[o]}] for q in used}
         self.running: set[int] = set()
         self.lists = {q: [deque[_Waiting]() for _ in streams] for q in used}
@@ -178,10 +212,9 @@ class _SharedQueues:
         for q in used:
             env.process(self._serve(q))
 
-    def submit(self, stream: int, iteration: int) -> Fence:
+    def submit(self, stream: int, iteration: int, commands: tuple[Command, ...]) -> Fence:
         """Submit one inference; the fence that signals when the host has seen its results."""
         done: list[Fence] = []
-        commands = self.streams[stream].commands
         now = float(self.env.now)
         for c, ready in submitted(self.env, commands, done):
             self.lists[c.queue][stream].append(_Waiting(stream, now, iteration, c, ready, done[-1]))
@@ -222,6 +255,6 @@ class _SharedQueues:
             if w.iteration < TRACED:
                 name = f"{self.streams[w.stream].name}: {w.command.name}"
                 end = float(self.env.now)
-                span = Span(self.trace.queues[queue], "segment", name, began, end, w.command.index, w.iteration, w.command.seconds)
+                span = Span(self.trace.queues[queue], w.command.kind, name, began, end, w.command.segment, w.iteration, w.command.seconds)
                 self.trace.spans.append(span)
             w.done.signal()

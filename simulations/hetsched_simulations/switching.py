@@ -67,7 +67,7 @@ class Switching:
         """Raises :class:`OptionError` if a level's table has other queues."""
         self.levels, self.device = levels, device
         self.plans = dict(sorted({**levels.others, levels.level: first}.items()))
-        if len({tuple((q.name, q.processor) for q in p.table.queues) for p in self.plans.values()}) > 1:
+        if len({tuple((q.name, q.processor) for q in p.table.lanes) for p in self.plans.values()}) > 1:
             raise OptionError("the plans of the levels are for different queues: make them with one call of 'hetsched plan --levels'")
         self.commands = {n: commands_of(p.table, p.order, p.alternative) for n, p in self.plans.items()}
         self._used: dict[int, npt.NDArray[np.bool_]] = {}
@@ -146,7 +146,7 @@ class Switching:
 
     def hold(self, number: int) -> None:
         """Have the clocks and the cores of a level."""
-        self.device.hold(self.plans[number].clocks, self.plans[number].table.queues)
+        self.device.hold(self.plans[number].clocks, self.plans[number].table.lanes)
 
     def _observation(self, now_s: float) -> Observation:
         device = self.device
@@ -187,8 +187,9 @@ class Switching:
 
 def _staged_trips(soc: SoC, nodes: tuple[str, ...]) -> tuple[Trip, ...]:
     stages: dict[int, list[float]] = {}
-    for t in soc.thermal.trips if nodes else ():
-        stages.setdefault(nodes.index(t.node), []).append(float(t.temperature_c))
+    for trip in soc.thermal.trips if nodes else ():
+        for name in trip.read:
+            stages.setdefault(nodes.index(name), []).append(float(trip.temperature_c))
     return tuple(Trip(n, min(c), max(c)) for n, c in sorted(stages.items()))
 
 

@@ -39,6 +39,16 @@ class Modes:
     out: FloatArray  # [n + s, m]
     rest_c: FloatArray  # [n + s]
 
+    def mean_c(self, first_c: FloatArray, last_c: FloatArray, seconds: float) -> FloatArray:
+        """[n + s] mean temperatures of a while that began and ended at these, under the same power throughout."""
+        first, last = self.to @ (first_c - self.rest_c), self.to @ (last_c - self.rest_c)
+        lapse = self.rates_per_s * seconds
+        lost, tiny = -np.expm1(-lapse), lapse < 1e-4
+        safe = np.where(tiny, 1.0, lapse)
+        kept = np.where(tiny, 1.0 - lapse / 2, lost / safe)
+        share = np.where(tiny, 0.5 + lapse / 12, (1.0 - kept) / np.where(tiny, 1.0, lost))
+        return np.asarray(self.rest_c + self.out @ (share * last + (kept - share * (1.0 - lost)) * first))
+
 
 class Network:
     """An RC network with ``n`` nodes and ``s`` sensors.
@@ -69,6 +79,7 @@ class Network:
         self._offsets_k = np.array([m.offset_k for m in sensors])
         self._rest_c = self.with_sensors(np.full(len(root), ambient_c))
         self._steps: dict[float, tuple[FloatArray, FloatArray]] = {}
+        self._independent: Modes | None = None
 
     @classmethod
     def of(cls, thermal: Thermal, ambient_c: float, cooling: float = 1.0) -> Network:
@@ -101,6 +112,11 @@ class Network:
 
     def modes(self) -> Modes:
         """The network and its sensors as independent modes. A sensor with a lag adds one of its own, fed by what feeds the nodes."""
+        if self._independent is None:
+            self._independent = self._as_modes()
+        return self._independent
+
+    def _as_modes(self) -> Modes:
         late = self._lags_s > 0
         # A lag that is exactly as fast as a mode would share it: a millionth apart is as good.
         lags = self._lags_s[late] * np.where(np.isclose(np.outer(self._lags_s[late], self.rates_per_s), 1.0).any(axis=1), 1.000001, 1.0)

@@ -7,6 +7,7 @@ again poll by poll.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -21,8 +22,8 @@ MIN_STEP_S, MAX_STEP_S = 0.05, 4.0
 """Steps of the thermal loop without polls: the first after a change, and the longest in runs of up to half a day."""
 MAX_STEPS = 40_000
 """Longer runs take this many steps at their longest."""
-EVEN_K = 0.2
-"""A step doubles while no node moves further than this within it, ripple apart: leakage is that of its middle."""
+EVEN_K = 0.5
+"""A step doubles while no node moves further than this within it, ripple apart: leakage is that of the mean temperature."""
 
 NEAR_K = 0.05
 """How exactly peaks within a step are known."""
@@ -31,9 +32,14 @@ NEAR_K = 0.05
 class ThermalLoop(ABC):
     """A long run on one device; subclasses say what it does meanwhile."""
 
+    scales = True
+    """Whether clocks that follow the load change between steps; False: the steps themselves know what they settle to."""
+
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._lowest = [(z.node, z.lowest_mc) for z in device.zones]
+        self._scale_s = math.inf
+        """When they will be changed, as far as is known."""
+        self._lowest = [(z.points, z.lowest_mc) for z in device.zones]
 
     @abstractmethod
     def left_s(self, now_s: float) -> float:
@@ -62,16 +68,18 @@ class ThermalLoop(ABC):
     def loop(self, duration_s: float | None, progress: Callable[[float], None] | None) -> float:
         """Run to the end; when that was."""
         now, reported = 0.0, 0.0
+        if self.scales:
+            self.device.scale()
         step, longest = MIN_STEP_S, max(MAX_STEP_S, (duration_s or 0.0) / MAX_STEPS)
         polls: dict[int, float] = {}
         while not self.device.off and (left := self.left_s(now)) > 1e-12:
             if self.turn(now):
                 step = MIN_STEP_S
                 continue
-            end, taken = self.step(now, min([now + min(left, step), self.device.next_toggle_s, *polls.values()]))
+            end, taken = self.step(now, min([now + min(left, step), self.device.next_toggle_s, self._scale_s, *polls.values()]))
             if isinstance(taken, Mode):
                 taken = _even(self.device, taken, end - now)
-            if self._wake(polls, taken.hottest_c, now, end):
+            if self._wake(polls, taken.hottest_c, now, end) or self._scaling(taken.mode, now, end):
                 continue
             pace_k_s = taken.moved_k / (end - now)
             if taken.within is not None and (taken.hottest_c > self.device.peak_c + NEAR_K).any():
@@ -82,7 +90,7 @@ class ThermalLoop(ABC):
             self.passed(now, end)
             now = end
             step = _next_step(step, longest, pace_k_s)
-            if self._poll(polls, now) | self._toggle(now):
+            if self._poll(polls, now) | self._toggle(now) | self._scale(now):
                 step = MIN_STEP_S
                 self.clocks_changed(now)
             if progress is not None and self.done(now) >= reported + 0.01:
@@ -97,14 +105,29 @@ class ThermalLoop(ABC):
             self.device.toggle()
         return due
 
+    def _scaling(self, mode: Mode, now: float, end: float) -> bool:
+        """Note when the load of a step changes the clocks that follow it; True if that is within the step."""
+        if not self.scales or self.device.schedutil is None:
+            return False
+        busiest = self.device.busiest(mode.active)
+        self._scale_s = self.device.schedutil.next_change_s(self.device.base, busiest, mode.hz, now)
+        return self._scale_s < end - 1e-12
+
+    def _scale(self, now: float) -> bool:
+        """Let the clocks follow the load when it is time; True if any changed."""
+        if now < self._scale_s - 1e-12:
+            return False
+        self._scale_s = math.inf
+        return self.device.scale()
+
     def _wake(self, polls: dict[int, float], node_c: FloatArray, now: float, end: float) -> bool:
         """Start polling the quiet zones that this step would carry over a trip; True if one is due within the step."""
         again = False
-        for i, (node, lowest_mc) in enumerate(self._lowest):
-            if i not in polls and round(1000 * float(node_c[node])) >= lowest_mc:
+        for i, (points, lowest_mc) in enumerate(self._lowest):
+            if i not in polls and round(1000 * float(node_c[points].max())) >= lowest_mc:
                 zone = self.device.zones[i]
                 polls[i] = zone.next_poll(now)
-                zone.skipped(round(1000 * float(self.device.node_c[zone.node])))
+                zone.skipped(round(1000 * float(self.device.node_c[points].max())))
                 again = again or polls[i] < end - 1e-12
         return again
 
@@ -121,8 +144,11 @@ class ThermalLoop(ABC):
 
 
 def _even(device: Device, mode: Mode, seconds: float) -> Step:
-    """A step throughout which the same holds."""
+    """A step throughout which the same holds; leakage is that of its mean temperatures."""
     node_c, static_w = device.preview(mode, seconds, grid=True)
+    if device.network is not None:
+        mean_c = device.network.modes().mean_c(device.node_c, node_c, seconds)
+        node_c, static_w = device.preview(mode, seconds, True, mean_c)
     moved = np.abs(node_c - device.node_c)
     return Step(node_c, static_w, mode, np.maximum(device.node_c, node_c), float(moved.max()))
 

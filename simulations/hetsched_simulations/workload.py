@@ -1,4 +1,4 @@
-"""What the simulator runs: a placement as commands for queues, each a list of pieces of work.
+"""What the simulator runs: a placement as commands for queues and for the DMA engine, each a list of pieces of work.
 
 A piece of work takes ``fixed_s``, then computes and moves data side by side and ends when both are done. Alone and at
 the top clocks it takes exactly what the cost table says. A transfer is a piece without computation: it moves its bytes
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hetsched.costs import CostTable, Transfer
+from hetsched.costs import DMA, CostTable, Transfer
 from hetsched.segments import Segment, segments_of
 from hetsched.trace import Kind
 
@@ -44,15 +44,22 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A segment as submitted: ``waits`` are ``(earlier segment, sync_s)``; the host sees its outputs ``output_sync_s`` later."""
+    """A segment as submitted, or a copy for one.
+
+    ``waits`` are ``(earlier command, sync_s)``; the host sees its outputs ``output_sync_s`` later.
+    """
 
     index: int
+    """Its place in the order of submission."""
     queue: int
     name: str
     work: tuple[Work, ...]
     waits: tuple[tuple[int, float], ...]
     output_sync_s: float | None
     seconds: float
+    segment: int = 0
+    kind: Kind = "segment"
+    """``transfer``: a copy, for the segment ``segment``."""
 
 
 def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[int]) -> tuple[Command, ...]:
@@ -64,35 +71,50 @@ def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[in
     segments = segments_of(table, order, alternative)
     owner = {op: s.index for s in segments for op in s.ops}
     outputs = {owner[int(table.tensor_producer[t])] for t in table.graph_outputs.tolist() if table.tensor_producer[t] >= 0}
-    out: list[Command] = []
+    spins, at, out = _spins_w(table, segments), list[int](), list[Command]()
     for s in segments:
-        waits = tuple((p, float(table.sync_s[segments[p].queue, s.queue])) for p in s.feeds_from if segments[p].queue != s.queue)
+        waits = [(at[p], float(table.sync_s[segments[p].queue, s.queue])) for p in s.feeds_from if segments[p].queue != s.queue]
+        for t in s.transfers:
+            if t.copy_s > 0:
+                source = owner.get(int(table.tensor_producer[t.tensor]))
+                waits.append((len(out), float(table.sync_s[table.host if source is None else segments[source].queue, s.queue])))
+                out.append(_copy(table, t, len(out), () if source is None else ((at[source], 0.0),), s.index))
+        work = tuple(replace(w, host_w=w.host_w + spins[s.index]) for w in _work(table, s, alternative))
         seen = float(table.sync_s[s.queue, table.host]) if s.index in outputs else None
-        out.append(Command(s.index, s.queue, _name(table, s), tuple(_work(table, s, alternative)), waits, seen, s.seconds))
-    return _with_spins(table, segments, out)
+        at.append(len(out))
+        out.append(Command(len(out), s.queue, _name(table, s), work, tuple(waits), seen, s.seconds, s.index))
+    return tuple(out)
 
 
-def _with_spins(table: CostTable, segments: Sequence[Segment], commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Add the table's energy of every switch of queues (``sync_energy_j``, at the top clocks) to the command after it, evenly.
+def _spins_w(table: CostTable, segments: Sequence[Segment]) -> list[float]:
+    """[segments] what the host draws for every switch of queues (``sync_energy_j``), evenly over the segment after it, at the top clocks.
 
     As in :func:`hetsched.segments.schedule`, each switch in the global order and the host's wait at the end spin once. The
-    last wait is added to the last command, and what comes before a command that takes no time to a later one.
+    last wait is added to the last segment, and what comes before a segment that takes no time to a later one.
     """
-    owed = [0.0] * len(commands)
+    owed = [0.0] * len(segments)
     for a, b in pairwise(segments):
         owed[b.index] += float(table.sync_energy_j[a.queue, b.queue])
     if segments:
         owed[-1] += float(table.sync_energy_j[segments[-1].queue, table.host])
-    lasting = [c.index for c in commands if c.seconds > 0]
-    out, carried = list(commands), 0.0
-    for c in commands:
-        carried += owed[c.index]
-        if c.seconds > 0 and lasting:
-            if c.index == lasting[-1]:
-                carried += sum(owed[c.index + 1 :])
-            spin_w, carried = carried / c.seconds / table.host_share, 0.0
-            out[c.index] = replace(c, work=tuple(replace(w, host_w=w.host_w + spin_w) for w in c.work))
-    return tuple(out)
+    last = max((s.index for s in segments if s.seconds > 0), default=-1)
+    out, carried = [0.0] * len(segments), 0.0
+    for s in segments:
+        carried += owed[s.index]
+        if s.index == last:
+            carried += sum(owed[s.index + 1 :])
+        if s.seconds > 0:
+            out[s.index], carried = carried / s.seconds / table.host_share, 0.0
+    return out
+
+
+def _copy(table: CostTable, t: Transfer, index: int, waits: tuple[tuple[int, float], ...], segment: int) -> Command:
+    """What the DMA engine does for a segment: it reads a tensor from the memory and writes it elsewhere."""
+    dma, name = table.dma, table.tensor_names[t.tensor]
+    assert dma is not None
+    moves = Work("transfer", name, 0.0, 0.0, t.copy_bytes / dma.bandwidth_bytes_s, t.copy_bytes, dma.bandwidth_bytes_s)
+    work = (Work("launch", f"launch {DMA}", dma.launch_s), moves) if dma.launch_s > 0 else (moves,)
+    return Command(index, len(table.queues), f"copy {name}", work, waits, None, t.copy_s, segment, "transfer")
 
 
 def _name(table: CostTable, s: Segment) -> str:
@@ -106,7 +128,7 @@ def _work(table: CostTable, s: Segment, alternative: Sequence[int]) -> list[Work
     if s.launch_s > 0:
         host_w = float(table.launch_energy_j[s.queue]) / s.launch_s / table.host_share
         work.append(Work("launch", f"launch {table.queues[s.queue].name}", s.launch_s, activity=0.0, host_w=host_w))
-    work += [_transfer(table, t, bandwidth) for t in s.transfers]
+    work += [_transfer(table, t, bandwidth) for t in s.transfers if t.seconds > 0]
     for op in s.ops:
         a = alternative[op]
         moved = float(table.dram_bytes[a])

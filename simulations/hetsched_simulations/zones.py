@@ -1,4 +1,4 @@
-"""Thermal zones: a sensor with its trips, polled by a governor that sets targets for cooling devices.
+"""Thermal zones: a sensor (or the hottest of several) with its trips, polled by a governor that sets targets for cooling devices.
 
 A cooling device is a cluster; its state 0 is the top operating point, state ``k`` the ``k``-th from the top. Temperatures are
 compared in whole millidegrees, as in Linux. A trip with hysteresis is cleared below ``trip - hysteresis`` (kernels since 6.x).
@@ -76,7 +76,14 @@ class Zone(ABC):
     polling_s: float
     trips: list[Trip]
     step_mc: int = field(default=0, kw_only=True)
-    """Readings are rounded to multiples of this; 0: not at all."""
+    """Readings come in steps of up to this; 0: in none."""
+    also: tuple[int, ...] = field(default=(), kw_only=True)
+    """More points: the hottest of all counts."""
+
+    @property
+    def points(self) -> list[int]:
+        """All that it reads."""
+        return [self.node, *self.also]
 
     def next_poll(self, now_s: float) -> float:
         """The first time on the grid after ``now_s``."""
@@ -86,11 +93,9 @@ class Zone(ABC):
     def poll(self, temperature_c: float, actors: Actors) -> list[TripEvent]:
         """One update: set the targets and return the trips that fired or cleared."""
         now = round(1000 * temperature_c)
-        if self.step_mc:
-            now = round(now / self.step_mc) * self.step_mc
         crossed = [t for t in self.trips if t.crossed(now)]
         self.update(now, actors)
-        return [TripEvent(self.name, now / 1000 if self.step_mc else temperature_c, t.temperature_mc / 1000, t.fired) for t in crossed]
+        return [TripEvent(self.name, temperature_c, t.temperature_mc / 1000, t.fired) for t in crossed]
 
     @property
     def quiet(self) -> bool:

@@ -12,8 +12,8 @@ import pytest
 
 import hetsched
 from hetsched.app.chatting import SimulatedChat
+from hetsched.app.contexts import at_context
 from hetsched.app.language import PlannedLanguage, step
-from hetsched.app.serving import at_context
 from hetsched.app.sessions import read_plan
 from hetsched.app.simulating import Scenario, simulate_policies
 from hetsched.errors import OptionError
@@ -146,7 +146,7 @@ def test_the_command_shows_turns_and_policies(plan_file: Path, run: Runner, tmp_
     for text in ("tok/s while it answers", "first token after", "turn", "context", "a token takes", "throttled:", "t.pftrace"):
         assert text in out, text
     page = hetsched.report([plan_file, tmp_path / "t.pftrace"], tmp_path / "r.html").read_text()
-    assert "Tokens a second" in page and "turns" in page
+    assert "Answers (tok/s)" in page and "Turn by turn" in page and "turns" in page
     code, out, _ = run(*base, "--policy", "static", "--policy", "reactive")
     assert code == 0 and "reactive: at level 0 for" in out
     code, out, _ = run(*base, "--json")

@@ -54,7 +54,7 @@ def test_a_saved_plan_keeps_its_anchor(two_branch: Path, tmp_path: Path) -> None
     assert again.table.time_s == pytest.approx(found.table.time_s)
     assert list(hetsched.simulate(path).outcome.latencies_s) == list(hetsched.simulate(found).outcome.latencies_s)
     assert found.summary()["anchored_to"][0]["chip"] == PHONE
-    assert "anchored to 1.58 ms" in hetsched.report(path, tmp_path / "r.html").read_text("utf-8")
+    assert "Anchored to 1.58 ms" in hetsched.report(path, tmp_path / "r.html").read_text("utf-8")
 
 
 def test_a_damaged_anchor_in_a_plan_file_is_refused(two_branch: Path, tmp_path: Path) -> None:

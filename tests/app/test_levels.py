@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hetsched
+from hetsched.app.planned import levels_summary
 from hetsched.app.sessions import read_plan
 from hetsched.errors import OptionError
 from hetsched.plans import Deployment
@@ -33,6 +34,14 @@ def test_every_level_has_its_plan(planned: hetsched.Planned) -> None:
     assert planned.plan == cool
     assert [row["level"] for row in planned.summary()["levels"]] == [0, 1, 2, 3, 4]
     json.dumps(planned.summary(), allow_nan=False)
+
+
+def test_a_level_that_does_what_a_shallower_one_does_says_so(planned: hetsched.Planned) -> None:
+    base = planned.deployment.entries[0]
+    slow = base.plan.prediction.model_copy(update={"latency_s": 2 * base.plan.prediction.latency_s})
+    changes = ({"level": 1, "clocks": {"npu": 0.7}}, {"level": 2, "plan": base.plan.model_copy(update={"prediction": slow})}, {"level": 3})
+    rows = levels_summary((base, *(base.model_copy(update=c) for c in changes)), ())
+    assert [row["same_as"] for row in rows] == [None, 0, None, 0]
 
 
 def test_the_file_holds_them_and_each_reads_back(planned: hetsched.Planned, tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def test_a_scenario_that_fails_now_has_lost_all_its_figures(baseline: Path, two_
 def test_the_command_line(run: Runner, two_branch: Path, tmp_path: Path) -> None:
     study, base = tmp_path / "set.yaml", tmp_path / "b.json"
     study.write_text(f"title: t\nbase: {json.dumps({'model': two_branch.name, **INPUTS})}\ngrid: {{ambient: [25, 35]}}\n")
-    assert run("regress", base, "--record", study)[0] == 0
+    code, out, _ = run("regress", base, "--record", study)
+    assert code == 0 and "2 cases" in out and "predicted: latency_ms, energy_mj" in out and "simulated: rate, " in out
     code, out, _ = run("regress", base, "--json")
     assert code == 0 and json.loads(out)["passed"] is True and json.loads(out)["cases"] == 2
     edited(base, lambda d: d["cases"][0]["figures"]["latency_ms"].update(value=1e-6, low=0.0, high=1e-6))
@@ -119,5 +120,13 @@ def test_only_a_baseline_is_replaced(baseline: Path, two_branch: Path) -> None:
     baseline.write_text('{"header": {}}')
     with pytest.raises(OptionError, match="a file that is no baseline is there"):
         check_place(baseline, None)
-    with pytest.raises(OptionError, match="it would replace"):
+    with pytest.raises(OptionError, match=r"it would replace .*; choose another place$"):
         check_place(two_branch, str(two_branch))
+
+
+def test_what_is_missing_is_told_without_words_of_a_study(two_branch: Path, run: Runner) -> None:
+    baseline = two_branch.with_name("baseline.json")
+    record([{"model": two_branch.name, **INPUTS}], two_branch.parent, baseline)
+    edited(baseline, lambda d: d["cases"][0]["inputs"].update({"model": "gone.onnx"}))
+    code, out, err = run("regress", baseline)
+    assert code == 2 and not out and "gone.onnx" in err and "study" not in err and "-o" not in err

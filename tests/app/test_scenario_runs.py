@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from datetime import date
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,11 @@ from hetsched.errors import InputError
 from hetsched.scenarios import Findings, Prepared
 
 PHONE = "snapdragon-8-gen-3"
+SMALL: dict[str, Any] = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 300, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
+    "tie_word_embeddings": True, "dtype": "float16",
+}  # fmt: skip
 BASE: dict[str, Any] = {"soc": PHONE, "dims.width": 96, "time_limit_s": 0.3, "duration": "2min"}
 
 
@@ -56,7 +64,14 @@ def test_columns_are_the_inputs_with_their_defaults(two_branch: Path) -> None:
         ({"duration": "soon"}, "duration_s = 'soon'"),
         ({"soc": "snapdragon-9"}, "no SoC is called 'snapdragon-9'"),
         ({"model": "none.onnx"}, "no model file 'none.onnx'"),
-        ({"model": 3}, "the scenarios have no model"),
+        ({"model": None}, "the scenarios have no model"),
+        ({"model": 3}, "model = 3: it is a file or a folder; several models at once are told as plan files"),
+        ({"chat.prompt": 9}, "chat: two_branch.onnx has no prompt and answer to chat with"),
+        ({"prompt": 9, "generate": 9, "chat.prompt": 9}, "so no prompt can be planned"),
+        ({"soc": "snapdragon-x-elite", "case": "hand"}, "Snapdragon X Elite is no phone: leave --case hand out"),
+        ({"soc": "snapdragon-x-elite", "charging": 9, "battery": 0.5}, "has no battery to charge"),
+        ({"plan": "p.json"}, "a plan file has its model, its SoC and its options; leave 'model' out"),
+        ({"priority": 1}, "priority = 1: it is of plans that run at once"),
         ({"model": "."}, "neither a plain file nor a folder with config.json"),
         ({"model": "/"}, "neither a plain file nor a folder with config.json"),
         ({"model": "/dev/zero"}, "neither a plain file"),
@@ -117,3 +132,72 @@ def test_every_scenario_of_the_shipped_studies_makes_sense() -> None:
         inputs = read_study(path).scenarios()
         keys = {Simulations().prepare(i, path.parent).key for i in inputs}
         assert len(keys) == len(inputs), name
+
+
+@pytest.fixture
+def plans(two_branch_heavy: Path, tmp_path: Path) -> Path:
+    """A folder with plans of a vision model and of a small decoder for one phone."""
+    found = hetsched.plan(two_branch_heavy, PHONE, dims={"width": 96}, time_limit_s=0.3, solver="heft", levels=True)
+    found.save(tmp_path / "cam.json")
+    model = tmp_path / "decoder"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(SMALL))
+    asked: dict[str, Any] = {"prompt": 96, "generate": 416, "solver": "heft", "simulated": False, "time_limit_s": 0.3}
+    hetsched.plan(model, PHONE, **asked).save(tmp_path / "llm.json")
+    return tmp_path
+
+
+def of_files(folder: Path, **inputs: Any) -> Prepared:
+    return Simulations().prepare({k.replace("__", "."): v for k, v in inputs.items()}, folder)
+
+
+def test_plan_files_are_an_axis(plans: Path) -> None:
+    """They are simulated as they are, and their content names the scenario."""
+    first = of_files(plans, plan="cam.json", duration="1min")
+    assert first.plan_key == "" and (first.inputs["plan"], first.inputs["soc"]) == ("cam", PHONE)
+    found = Simulations().measure(first, Path(), False)
+    run = hetsched.simulate(plans / "cam.json", duration_s=60.0)
+    assert isinstance(run, Simulated) and found.figures["inferences"] == run.summary()["inferences"]
+    assert of_files(plans, plan="cam.json", duration="1min", policy="battery-saver", battery=0.05).key != first.key
+    for inputs, said in (
+        ({"plan": "none.json"}, "no plan file 'none.json'"),
+        ({"plan": 3}, "plan = 3: it is a plan file"),
+        ({"plan": "cam.json", "precision": "w8a8"}, "leave 'precision' out"),
+        ({"plan": "cam.json", "chat__prompt": 9}, "has no prompt and answer"),
+        ({"plan": "llm.json", "policy": "reactive"}, "plan = llm.json: there is one level only"),
+        ({"plan": ["cam.json", "llm.json"], "rate": [9, 9]}, "say with --duration"),
+        ({"plan": ["cam.json", "llm.json"], "rate": [9], "duration": 9}, "1 --rate for 2 models"),
+        ({"plan": ["cam.json", "llm.json"], "rate": ["x"], "duration": 9}, "rate = ['x']: it must be a list of numbers"),
+        ({"plan": ["cam.json", "cam.json"], "rate": [9], "duration": 9, "chat__prompt": 9}, "none of the plans has a prompt"),
+    ):
+        with pytest.raises(InputError) as e:
+            of_files(plans, **inputs)
+        assert said in str(e.value), inputs
+    with pytest.raises(InputError, match="not planned again"):
+        Simulations().plan(first, plans / "again.json")
+
+
+def test_a_chat_runs_beside_a_camera(plans: Path) -> None:
+    asked: dict[str, Any] = {"duration": "1min", "chat__prompt": 40, "chat__generate": 60, "think": "2s"}
+    scenario = of_files(plans, plan=["cam.json", "llm.json"], rate=[20], deadline=["50ms"], **asked)
+    assert scenario.inputs["plan"] == "cam + llm" and scenario.inputs["rate"] == "[20]"
+    found = Simulations().measure(scenario, Path(), True)
+    alone = Simulations().measure(of_files(plans, plan="llm.json", **asked), Path(), False)
+    f = found.figures
+    assert f["inferences"] == pytest.approx(1200, abs=2) and f["missed"] == 0.0
+    assert f["tokens"] == pytest.approx(alone.figures["tokens"], rel=0.2)
+    name = next(k for k in f if k.endswith(".p99_ms"))
+    assert 0 < f[name.replace("p99", "p50")] <= f[name]  # type: ignore[operator]
+    assert {"rate", "power", "hottest"} <= found.curves.keys()
+
+
+def test_a_policy_of_ones_own_is_known_by_its_code(two_branch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "my_policy.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [EntryPoint("mine", "my_policy:Mine", group)])
+    keys = []
+    for level in (1, 2):
+        module.write_text(f"class Mine:\n    period_s = 1.0\n    def wanted(self, seen):\n        return {level}\n")
+        sys.modules.pop("my_policy", None)
+        keys.append(prepared(two_branch, policy="mine").key)
+    assert keys[0] != keys[1]

@@ -125,15 +125,17 @@ def test_battery_saver(changes: dict[str, Any], wanted: int) -> None:
     assert BatterySaver().wanted(seen(**{"critical_c": 46.5, **changes})) == wanted
 
 
-def test_only_the_battery_saver_goes_to_its_level() -> None:
-    """However hot it is, also where that level alone is cool; from there the others come back."""
-    levels = (*LEVELS[:2], Level(SAVER, 0.01, (0.1, 1.0)))
-    hot = seen(levels=levels, clock=0.3, skin_c=60.0, critical_c=46.5, loads=loads(40.0))
-    assert hot.ladder == (0, 1)
+def test_the_saving_level_is_a_step_where_it_is_thriftier_and_delivers_as_much() -> None:
+    saving = Level(SAVER, 0.01, (0.1, 1.0))
+    hot = seen(levels=(*LEVELS[:2], saving), clock=0.3, skin_c=60.0, critical_c=46.5, loads=loads(40.0))
+    assert hot.ladder == (0, 1, SAVER)
+    assert Reactive().wanted(hot) == 1 and Reactive().wanted(replace(hot, level=1)) == SAVER
+    assert Predictive().wanted(hot) == SAVER
+    slow = replace(hot, levels=(*LEVELS[:2], replace(saving, latency_s=0.05)))
+    assert Reactive().wanted(replace(slow, level=1)) == 1 and Predictive().wanted(slow) <= 1
+    assert replace(hot, levels=(*LEVELS[:2], Level(SAVER, 0.01, (2.0, 1.0)))).ladder == (0, 1)
     for policy in (Reactive(), Predictive()):
-        assert policy.wanted(hot) <= 1
-        assert policy.wanted(replace(hot, level=1, loads=loads(40.0, 1))) <= 1
-        assert policy.wanted(seen(levels=levels, level=SAVER, loads=loads(0.1, SAVER))) == 1
+        assert policy.wanted(seen(levels=hot.levels, level=SAVER, loads=loads(0.1, SAVER))) == 1
     assert hot.nearest(BatterySaver().wanted(hot)) == SAVER
     assert replace(hot, levels=LEVELS).nearest(BatterySaver().wanted(hot)) == 3  # an older plan file
 

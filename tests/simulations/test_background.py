@@ -85,6 +85,44 @@ def test_on_and_off_by_seed(toys: SimpleNamespace) -> None:
     assert fast.energy.total == pytest.approx(one.energy.total, rel=0.005)
 
 
+def test_what_of_the_energy_is_its_own(toys: SimpleNamespace) -> None:
+    """Half of a CPU of 4 W that leaks 0.4 W for 2 ms, and 10 MB at 50 pJ a byte."""
+    for path in ("full", "multirate"):
+        s = run(toys, [{"compute": 1e-3}], [0], "cpu=0.5,dram=5GB/s", path=path)
+        own = s.background_energy
+        assert own is not None
+        assert own.dynamic == pytest.approx({"cpu": 4e-3, "gpu": 0.0, "npu": 0.0})
+        assert own.leakage == pytest.approx({"cpu": 0.4e-3, "gpu": 0.0, "npu": 0.0})
+        assert own.dram == pytest.approx(0.5e-3)
+        alone = simulate(toys.table([{"compute": 1e-3}]), toys.soc(), [0], toys.on(0), path=path, thermal=False)
+        assert s.plan_j == pytest.approx(alone.plan_j) == pytest.approx(s.energy.soc - 4.9e-3)  # half of the power for twice as long
+        assert s.phone()["background_energy_j"] == own.to_dict()
+
+
+@pytest.mark.parametrize("governor", ["performance", "schedutil"])
+def test_the_plan_and_the_other_app_make_the_whole(toys: SimpleNamespace, governor: str) -> None:
+    """On and off, hot, at clocks that follow the load or not; both paths split alike."""
+    ops = [{"compute": 4e-3, "bytes": 1e6}, {"compute": 3e-3, "reads": [0]}]
+    parts = []
+    for path in ("full", "multirate"):
+        text = "cpu=0.5,gpu=0.25,dram=1GB/s,on=200ms,off=100ms,seed=1"
+        s = run(toys, ops, [0, 1], text, iterations=150, path=path, governor=governor, thermal=True, initial_c=40.0)
+        own = s.background_energy
+        assert own is not None and 0 < own.soc < s.energy.soc
+        mine = {k: v - own.to_dict()[k] for k, v in s.energy_j.items() if k in own.to_dict()}
+        assert min(v for k, v in mine.items() if k != "base") > -1e-12
+        assert sum(mine.values()) - s.energy.base == pytest.approx(s.plan_j, rel=1e-9)
+        parts.append((own.soc, s.plan_j))
+    assert parts[1] == pytest.approx(parts[0], rel=0.05 if governor == "schedutil" else 0.005)
+
+
+def test_nobody_beside_the_plan(toys: SimpleNamespace) -> None:
+    s = simulate(toys.table([{"compute": 1e-3}]), toys.soc(), [0], toys.on(0))
+    assert s.background_energy is None
+    assert s.phone()["background_energy_j"] is None
+    assert s.plan_j == s.energy.soc
+
+
 def test_a_processor_that_is_not_there(toys: SimpleNamespace) -> None:
     with pytest.raises(OptionError, match="the background load names 'dsp', which test-soc does not have: use cpu, gpu, npu"):
         run(toys, [{}], [0], "dsp=0.2")

@@ -144,6 +144,16 @@ def test_the_run_ends_with_the_battery(toys: SimpleNamespace, path: Any) -> None
     check(s)
 
 
+def test_nothing_is_computed_after_the_battery_is_empty(toys: SimpleNamespace) -> None:
+    """Of 100 s op by op, 2 s and at most a hundredth of the run."""
+    ends: list[float] = []
+    soc = powered(toys.soc(), cell(capacity_wh=0.003, ohm=0.0))
+    table = toys.table([{"compute": 10e-3}])
+    s = simulate(table, soc, [0], toys.on(0), duration_s=100.0, battery=1.0, thermal=False, path="full", progress=lambda v: ends.append(v))
+    assert s.battery is not None and s.battery.empty_s == pytest.approx(2.0, rel=1e-2)
+    assert max(e for e in ends if e < 1.0) <= 0.031
+
+
 def test_what_is_left_by_rounding_does_not_last() -> None:
     """A charge too small to take any time at the time of the run: the battery is empty, not for ever about to be."""
     supply = Supply(load_soc("tensor-g3"), Store(cell(ohm=0.0), 1e-20))

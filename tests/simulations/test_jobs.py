@@ -12,7 +12,7 @@ import pytest
 from hetsched.plans import Switch
 from hetsched.socs import SoC
 from hetsched_simulations import LevelPlan, Levels, Simulation, simulate
-from hetsched_simulations.jobs import Job, Jobs, Part, Stage, buckets, stages_of
+from hetsched_simulations.jobs import Job, Jobs, Part, Stage, buckets, middles, stages_of
 from hetsched_simulations.scripts import Arrivals, Conversation, Loop, Said, periodic, poisson
 from hetsched_simulations.simulation import Path
 from hetsched_simulations.workload import commands_of
@@ -92,12 +92,12 @@ def test_a_conversation_by_hand(toys: SimpleNamespace, path: Path) -> None:
 
 @BOTH
 def test_contexts_grow_bucket_by_bucket(toys: SimpleNamespace, path: Path) -> None:
-    """A token at a context of c takes 10 ms + 10 us c, at the middle of its bucket of 128: 64, 192."""
-    s = run(toys, Conversation(256, 96, 64), path, parts(toys, per_token_s=10e-6), duration_s=1.0)
+    """A token at a context of c takes 10 ms + 10 us c, at the middle of its bucket of 512: 256, 768."""
+    s = run(toys, Conversation(1024, 480, 64), path, parts(toys, per_token_s=10e-6), duration_s=1.2)
     assert s.jobs is not None
-    assert s.latencies_s[:32] * 1e3 == pytest.approx([10.64] * 32)
-    assert s.latencies_s[32:64] * 1e3 == pytest.approx([11.92] * 32)
-    assert s.jobs.done[0].ended_s == pytest.approx(0.02 + 32 * 0.01064 + 32 * 0.01192)
+    assert s.latencies_s[:32] * 1e3 == pytest.approx([12.56] * 32)
+    assert s.latencies_s[32:64] * 1e3 == pytest.approx([17.68] * 32)
+    assert s.jobs.done[0].ended_s == pytest.approx(0.02 + 32 * 0.01256 + 32 * 0.01768)
 
 
 def test_both_paths_agree_on_a_chat_that_throttles(toys: SimpleNamespace) -> None:
@@ -176,12 +176,12 @@ def test_turns_from_a_list() -> None:
 
 
 def test_stages_cover_every_token_of_an_answer() -> None:
-    assert buckets(500) == (128, 256, 384, 500)
-    assert buckets(4096) == tuple(range(512, 4097, 512))
-    stages = stages_of(40, 100, 50, buckets(256))
-    assert stages[0] == Stage(Part("prefill", 64, 64))
+    assert buckets(1100) == (512, 1024, 1100) and middles(1100) == (256, 768, 1062)
+    assert buckets(8192) == tuple(range(1024, 8193, 1024))
+    stages = stages_of(40, 100, 434, buckets(1024))
+    assert stages[0] == Stage(Part("prefill", 64, 256))
     assert sum(s.times for s in stages[1:]) == 100
-    assert [(s.part.past, s.times) for s in stages[1:]] == [(64, 38), (192, 62)]
+    assert [(s.part.past, s.times) for s in stages[1:]] == [(256, 38), (768, 62)]
 
 
 def test_random_arrivals_have_their_mean_and_follow_the_seed() -> None:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hetsched.soc_thermal import Sensor, StatusLevel, Thermal
+from hetsched.soc_words import trip_lines
 from hetsched.socs import SoC
 from hetsched_simulations import Simulation, simulate
 from hetsched_simulations.sensors import Sampling
+from hetsched_simulations.switching import _staged_trips
 from hetsched_simulations.thermal import Mix, Network
 
 
@@ -92,6 +94,24 @@ def test_a_trip_waits_for_its_sensor(toys: SimpleNamespace) -> None:
     counter = delayed.trace.counters["temperature/late"]
     assert np.interp(throttle_s(delayed), counter.times_s, counter.values) == pytest.approx(30.0, abs=0.05)
     assert delayed.throttling.trips == ("late",)
+
+
+@pytest.mark.parametrize("path", ["full", "multirate"])
+def test_the_hottest_of_several_counts(toys: SimpleNamespace, path: str) -> None:
+    """A trip on all processors fires with the one that works; it is also in the way of policies on each of them."""
+    soc = toys.soc(scale=0.3, polling_s=0.05, trip_c=35.0)
+    one = run(toys, with_sensors(soc, node="cpu"), 3.0, path=path)
+    all_of_them = with_sensors(soc, sensor("rough", {"npu": 1.0}, step_k=5.0), node="gpu", also=("rough", "cpu"))
+    assert throttle_s(run(toys, all_of_them, 3.0, path=path)) == throttle_s(one)
+    cool = run(toys, with_sensors(soc, node="gpu", also=("npu",)), 3.0, path=path)
+    assert not cool.throttling.happened
+    assert [(t.node, t.temperature_c) for t in _staged_trips(all_of_them, all_of_them.thermal.points)] == [(0, 35.0), (1, 35.0), (5, 35.0)]
+    assert trip_lines(all_of_them)[1].startswith("trip: the hottest of gpu, rough, cpu above 35 °C")
+
+
+def test_a_trip_reads_what_there_is(toys: SimpleNamespace) -> None:
+    with pytest.raises(ValidationError, match="trip on 'nose', which is not a thermal node or a sensor"):
+        with_sensors(toys.soc(), node="cpu", also=("nose",))
 
 
 def test_held_samples_and_steps(toys: SimpleNamespace) -> None:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from hetsched_simulations.conditions import Conditions
-from hetsched_simulations.shared_run import SharedSimulation, period_of, simulate_streams
+from hetsched_simulations.patterns import period_of
+from hetsched_simulations.shared_run import SharedSimulation, simulate_streams
 from hetsched_simulations.streams import Stream
 from hetsched_simulations.workload import commands_of
 

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched.errors import OptionError, SoCError
+from hetsched.socs import SoC
+from hetsched_simulations import simulate
 from hetsched_simulations.thermal import Network, initial_temperatures
 
 
@@ -134,3 +136,16 @@ def test_initial_temperatures_by_node(toys: SimpleNamespace) -> None:
     assert initial_temperatures(thermal, 25.0, {"case": 38.0}).tolist() == [25.0] * 4 + [38.0]
     with pytest.raises(OptionError, match="'skin' is not a thermal node"):
         initial_temperatures(thermal, 25.0, {"skin": 38.0})
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("path", ["full", "multirate"])
+def test_a_network_that_runs_away_is_named_without_warnings(toys: SimpleNamespace, path: str) -> None:
+    """Leakage makes heat and heat leakage, far beyond what figures can hold."""
+    raw = toys.soc(trip_c=400.0).model_dump()
+    for r in raw["thermal"]["resistances"]:
+        r["k_per_w"]["value"] = 1e5
+    for n in raw["thermal"]["nodes"]:
+        n["capacity_j_per_k"]["value"] = 1e-3
+    with pytest.raises(SoCError, match="the thermal node 'cpu' of test-soc runs away, beyond 1000 °C after"):
+        simulate(toys.table([{"compute": 1e-3}]), SoC.model_validate(raw), [0], toys.on(0), duration_s=3.0, path=path)

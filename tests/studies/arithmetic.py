@@ -25,6 +25,9 @@ class Squares:
     log: Path | None = None
     pause_s: float = 0.0
 
+    def name(self, key: str) -> str:
+        return "x" if key == "number" else key
+
     def prepare(self, inputs: Mapping[str, Any], folder: Path) -> Prepared:
         if "x" not in inputs:
             raise OptionError(f"there is no x in {dict(inputs)}")

@@ -46,6 +46,20 @@ def test_what_is_fixed_replaces_an_axis(tmp_path: Path) -> None:
     assert {(s["soc"], s["battery"], s["dims.batch"]) for s in found} == {("c", 0.5, 2)}
 
 
+def test_an_input_has_one_name_however_it_is_written(tmp_path: Path) -> None:
+    """What is fixed takes an axis of the same input away; two names in one part are a mistake."""
+
+    def name(key: str) -> str:
+        return "ambient_c" if key == "ambient" else key
+
+    study = read_study(written(tmp_path, FILE + "sample: {count: 2, over: {t: [1, 2]}}\n")).renamed(name)
+    assert {s["ambient_c"] for s in study.scenarios()} == {25, 35} and all("ambient" not in s for s in study.scenarios())
+    assert {s["ambient_c"] for s in study.fixed({"ambient_c": 30}).scenarios()} == {30}
+    twice = Study.model_validate({"title": "t", "base": {"ambient": 1, "ambient_c": 2}})
+    with pytest.raises(OptionError, match="'ambient' and 'ambient_c' are the same input: keep one"):
+        twice.renamed(name)
+
+
 def test_a_sample_is_seeded_within_its_ranges_and_grows_at_its_end() -> None:
     def sample(count: int, seed: int) -> list[dict[str, object]]:
         over = {"ambient_c": {"from": 10, "to": 40}, "t": {"from": 1, "to": 100, "scale": "log"}, "soc": ["a", "b", "c"]}

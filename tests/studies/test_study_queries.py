@@ -104,5 +104,5 @@ def test_an_answer_is_whole_or_refused(folder: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("text", ["[1]", "3", "null", "[" * 100_000, "{", "\x00"])
 def test_a_mark_that_is_none(folder: Path, text: str) -> None:
     (folder / "study.json").write_text(text)
-    with pytest.raises(OptionError, match="is not the folder of a study"):
+    with pytest.raises(OptionError, match=r"study\.json is damaged: write \{\} into it"):
         query(folder, "select 1")
