@@ -52,8 +52,8 @@ contracts: $(STAMP) ## Who may import whom
 coverage: $(STAMP) models ## Test coverage (numba-compiled lines do not count as run)
 	@$(BIN)/python -m pytest -q --cov --cov-report=term
 
-bench-kernels: $(STAMP) ## Kernels against numpy and ONNX Runtime, one thread, interleaved
-	@$(BIN)/python -m hetsched_kernels.benchmark
+bench-kernels: $(STAMP) models ## Kernels against numpy and ONNX Runtime, then whole models against it on one thread and two, interleaved
+	@a=0; $(BIN)/python -m hetsched_kernels.benchmark || a=1; $(BIN)/python -m hetsched_kernels.benchmark_language || a=1; $(BIN)/python tests/bench_runtime.py || a=1; exit $$a
 
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py

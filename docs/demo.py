@@ -67,7 +67,7 @@ def main() -> int:
     show.line("")
     show.ran(ran, None)
     (probability,) = ran.outputs.values()
-    show.line(f"  the detector calls {ink_found(probability):.1%} of the page text")
+    show.line(f"  the detector finds text on {ink_found(probability):.1%} of the page")
     show.line("")
     for path in sorted(dest.iterdir()):
         show.line(f"  {path}")
@@ -78,16 +78,16 @@ def main() -> int:
 def compare(planned: dict[str, hetsched.Planned]) -> None:
     """One table: all-CPU, all-GPU, vendor default and hetsched on every SoC."""
     rows = []
-    for soc, p in planned.items():
+    for p in planned.values():
         kinds = {q.name: q.kind for q in p.table.queues}
         for b in p.plan.baselines:
             kind = kinds.get(b.solver.removeprefix("single:"), "")
             if b.solver == "vendor" or kind in ("cpu", "gpu"):
                 label = "vendor default" if b.solver == "vendor" else f"all on {b.solver.removeprefix('single:')}"
                 segments = "-" if b.segments is None else str(b.segments)
-                rows.append([soc, label, show.seconds(b.latency_s), show.joules(b.energy_j), segments, b.reason])
+                rows.append([p.soc.name, label, show.seconds(b.latency_s), show.joules(b.energy_j), segments, b.reason])
         pred = p.plan.prediction
-        rows.append([soc, "hetsched", show.seconds(pred.latency_s), show.joules(pred.energy_j), str(len(p.plan.segments)), ""])
+        rows.append([p.soc.name, "hetsched", show.seconds(pred.latency_s), show.joules(pred.energy_j), str(len(p.plan.segments)), ""])
     show.table("predicted", ["SoC", "placement", "latency", "energy", "segments", ""], rows, numeric=(2, 3, 4))
 
 

@@ -4,7 +4,8 @@
 python tests/bench_studies.py [SCENARIOS]        (exit code 1 if something falls short)
 
 One process, two processes and the cluster run the same scenarios, in turns of a part of them each, so that a machine that is slow for
-a while is slow for all. Simulations only: the plan and the start of the processes are in every time.
+a while is slow for all. Simulations only: the plan and the start of the processes are in every time. What two processes of nothing but
+plain Python gain on this machine, in the same turns, says how much of it there is to be had.
 """
 
 from __future__ import annotations
@@ -95,6 +96,19 @@ def wait_for(address: str, workers: int) -> None:
         client.wait_for_workers(workers, timeout=60)
 
 
+def bare_gain() -> float:
+    """What two processes of plain Python gain here over one after the other."""
+    loop = [sys.executable, "-c", "s = 0\nfor i in range(60_000_000): s += i * i % 7"]
+    began = time.perf_counter()
+    for _ in range(2):
+        subprocess.run(loop, check=True)
+    apart = time.perf_counter()
+    both = [subprocess.Popen(loop) for _ in range(2)]
+    for process in both:
+        process.wait()
+    return (apart - began) / (time.perf_counter() - apart)
+
+
 def killed(folder: Path, path: Path) -> str:
     """Kill a study again and again; "" or what was lost or run twice."""
     out, rng = folder / "killed", random.Random(1)
@@ -126,7 +140,9 @@ def main() -> int:
         warm = study(folder, 8, 99)
         for k, options in enumerate(ways.values()):
             run(folder, warm, f"warm{k}", *options)
+        bare = []
         for turn in range(ROUNDS):
+            bare.append(bare_gain())
             path = study(folder, count // ROUNDS, turn)
             for k, (way, options) in enumerate(ways.items()):
                 took = run(folder, path, str(k), *options)
@@ -136,6 +152,7 @@ def main() -> int:
     alone, failed = times["1 process"], 0
     print(f"{'what':<42} {'goal':>8} {'measured':>10}  ok")
     print(f"{f'{count} scenarios, 1 process':<42} {'':>8} {alone:>8.1f} s")
+    print(f"{'two loops of plain Python side by side':<42} {'':>8} {sum(bare) / len(bare):>9.2f}x")
     for way, goal in GOALS.items():
         gain = alone / times[way]
         failed += gain < goal

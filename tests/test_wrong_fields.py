@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hetsched import wrong_fields
 from hetsched.errors import PlanError, RangesError
@@ -26,6 +26,7 @@ class Box(BaseModel):
     items: list[Item]
     weights: dict[str, float] = {}
     pair: tuple[int, str] | None = None
+    least: Annotated[tuple[Item, ...], Field(min_length=1)] | None = None
 
 
 def said(raw: Any) -> str:
@@ -37,7 +38,7 @@ def said(raw: Any) -> str:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (3, "the file = 3: it must be a mapping with items, weights, pair"),
+        (3, "the file = 3: it must be a mapping with items, weights, pair, least"),
         ({}, "the field 'items' is missing: write a list of mappings"),
         ({"items": [{"name": "a", "size": {}}]}, "items.a.size = {}: it must be a whole number or text or a list of whole numbers"),
         ({"items": [{"name": "a", "size": [None]}]}, "items.a.size = [None]: it must be a whole number or text or a list of whole numbers"),
@@ -45,6 +46,8 @@ def said(raw: Any) -> str:
         ({"items": [{"nam": "a"}]}, "there is no field 'items.0.nam'; did you mean 'name'? (and 1 more mistake)"),
         ({"items": [], "weights": {"a_w": "x"}}, "weights.a_w = 'x': it must be a number of watts, without a unit"),
         ({"items": [], "weights": {3: 1.0}}, "weights has the key 3: it must be text"),
+        ({"items": [{"name": 3}], "least": [{}]}, "items.0.name = 3: it must be text (and 1 more mistake)"),
+        ({"items": [], "least": [{}]}, "the field 'least.0.name' is missing: write text"),
         ({"items": [], "pair": [1]}, "pair = [1]: it must be a list of 2"),
         ({"items": "x" * 99}, f"items = '{'x' * 56}...: it must be a list of mappings"),
     ],

@@ -168,14 +168,16 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Draw plans and traces as one self-contained HTML page."""
-    from hetsched.app.reporting import report as make_report
+    from hetsched.app.reporting import draw
     from hetsched.cli import show
 
-    path = make_report(items, output)
+    drawn = draw(items, output)
     if as_json:
-        show.json({"report_path": str(path), "bytes": path.stat().st_size})
-    else:
-        show.line(f"report: {path}")
+        show.json({"report_path": str(drawn.path), "bytes": drawn.path.stat().st_size, "notes": drawn.notes})
+        return
+    for note in drawn.notes:
+        show.line(f"note: {note}")
+    show.line(f"report: {drawn.path}")
 
 
 @app.command("calibrate-ranges", short_help="Find activation ranges, for --precision w8a8")

@@ -40,6 +40,9 @@ def share(percent: float | None, option: str) -> float | None:
     """Percent as a share of 1."""
     if percent is not None and not 0 <= percent <= 100:
         raise OptionError(f"{option} {percent:g} is out of range: use 0 to 100 percent")
+    if percent is not None and 0 < percent < 1:
+        meant = 100 * percent
+        raise OptionError(f"{option} {percent:g} is less than one percent: write {meant:g} for {meant:g} %, or at least 1")
     return None if percent is None else percent / 100
 
 

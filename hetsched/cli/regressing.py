@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hetsched.app.regressing import Regression, check_place, read_baseline, record, regress
+from hetsched.app.regressing import Baseline, Regression, check_place, read_baseline, record, regress
 from hetsched.cli import show
+from hetsched.cli.lines import counted
 from hetsched.cli.progress import progress
 
 
@@ -18,11 +19,13 @@ def run(baseline: Path, study: str | None, update: bool, as_json: bool) -> int:
         inputs, files = _scenarios(study) if study is not None else ([c.inputs for c in read_baseline(baseline).cases], baseline.parent)
         with progress("recording", as_json) as bar:
             found = record(inputs, files, baseline, _say(bar))
-        figures = sum(len(c.figures) for c in found.cases)
+        kept, figures = _by_origin(found), sum(len(c.figures) for c in found.cases)
         if as_json:
-            show.json({"baseline": str(baseline), "cases": len(found.cases), "figures": figures})
-        else:
-            show.line(f"baseline: {baseline} ({len(found.cases)} case(s), {figures} figures)")
+            show.json({"baseline": str(baseline), "cases": len(found.cases), "figures": figures, "by_origin": kept})
+            return 0
+        show.line(f"baseline: {baseline} ({counted(len(found.cases), 'case')}, {counted(figures, 'figure')})")
+        for origin, names in kept.items():
+            show.line(f"  {origin}: {', '.join(names)}")
         return 0
     with progress("comparing", as_json) as bar:
         compared = regress(baseline, _say(bar))
@@ -31,6 +34,15 @@ def run(baseline: Path, study: str | None, update: bool, as_json: bool) -> int:
     else:
         _show(baseline, compared)
     return 1 if compared.moved else 0
+
+
+def _by_origin(found: Baseline) -> dict[str, list[str]]:
+    """The names of the figures that any case has, under where they come from."""
+    out: dict[str, dict[str, None]] = {}
+    for case in found.cases:
+        for name, kept in case.figures.items():
+            out.setdefault(kept.origin, {})[name.removeprefix(f"{kept.origin} ")] = None
+    return {origin: list(names) for origin, names in out.items()}
 
 
 def _say(bar: Any) -> Any:
@@ -64,6 +76,6 @@ def _show(baseline: Path, compared: Regression) -> None:
         show.line(f"passed over: {text}")
     counts: Mapping[str, int] = {v: sum(m.verdict == v for m in compared.moved) for v in ("worse", "better", "gone")}
     said = ", ".join(f"{n} {v}" for v, n in counts.items() if n) or "nothing moved"
-    show.line(f"{compared.figures} figures of {compared.cases} case(s) of {baseline}: {said}")
+    show.line(f"{counted(compared.figures, 'figure')} of {counted(compared.cases, 'case')} of {baseline}: {said}")
     if compared.moved:
         show.line(f"(if that is meant: 'hetsched regress {baseline} --update')")

@@ -9,7 +9,8 @@ import typer
 Duration = Annotated[str | None, typer.Option(metavar="TIME", help="Repeat the inference for this long (10min). Default: once.")]
 Period = Annotated[str | None, typer.Option(metavar="TIME", help="One inference every so often (33ms). Default: back to back.")]
 Rates = Annotated[
-    list[float], typer.Option("--rate", metavar="HZ", help="The same as inferences a second; of several plans once a plan, in their order.")
+    list[float],
+    typer.Option("--rate", metavar="HZ", help="The same as inferences a second; of several plans once a plan (a chat has none)."),
 ]
 Deadlines = Annotated[
     list[str], typer.Option("--deadline", metavar="TIME", help="When each must be done, from its arrival (33ms); once a plan.")
@@ -25,7 +26,8 @@ Chats = Annotated[
     str | None,
     typer.Option(
         metavar="KEY=N,...",
-        help="Language models: a conversation, with tokens of each prompt and answer (prompt=64,generate=128), and window=N, turns=N.",
+        help="A conversation with a language model, beside other plans too: tokens of each prompt and answer (prompt=64,generate=128),"
+        " window=N, turns=N.",
     ),
 ]
 Background = Annotated[

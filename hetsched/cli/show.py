@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hetsched.cli.lines import printable
+from hetsched.cli.lines import counted, printable
 from hetsched.sizes import size
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def plan(planned: Planned) -> None:
     contended = "" if pred.simulated_s is None else f", {seconds(pred.simulated_s)} with contention"
     line(f"  {joules(pred.energy_j)}, peak {size(pred.peak_memory_bytes)}{contended}")
     line(f"  {arena(pred)}")
-    line(f"  {p.solver}: {proof(p)}; {len(p.segments)} segment(s), {len(p.fences)} fence(s)")
+    line(f"  {p.solver}: {proof(p)}; {counted(len(p.segments), 'segment')}, {counted(len(p.fences), 'fence')}")
     if p.objective == "period":
         line(f"  a result every {seconds(planned.period_s)} in a steady pipeline: the busiest queue's work")
     if p.objective == "edp":
@@ -186,7 +186,7 @@ def plan(planned: Planned) -> None:
         levels(summary["levels"])
     shared = planned.deployment.entries[planned.entry].splits
     if shared:
-        line(f"shared by two processors: {len(shared)} op(s): {', '.join(list(shared)[:3])}{' ...' if len(shared) > 3 else ''}")
+        line(f"shared by two processors: {counted(len(shared), 'op')}: {', '.join(list(shared)[:3])}{' ...' if len(shared) > 3 else ''}")
     for note in p.notes:
         line(f"note: {note}")
     if planned.path is not None:
@@ -205,16 +205,24 @@ def levels(found: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for e in found:
         name = str(e["level"]) if e["phase"] == "inference" else f"{e['phase']} {e['level']}"
+        name += "" if e["same_as"] is None else f" (as {e['same_as']})"
         packed = "" if e["switch_ms"] is None else f"{size(e['switch_weight_mb'] * 1e6)}, {seconds(e['switch_ms'] / 1e3)}"
         packed = packed if e["switch_ms"] != 0 else "none"
         figures = [seconds(e["latency_ms"] / 1e3), joules(e["energy_mj"] / 1e3), f"{e['power_w']:.2f} W"]
         rows.append([name, *figures, ", ".join(e["places"]), packed])
     columns = ["level", "latency", "energy", "power", "on", "weights to pack"]
     table("throttle levels", columns, rows, numeric=(1, 2, 3), whole=0, spare=(5, 3))
+    line(
+        "(1: the NPU, or the GPU where there is none, at three quarters of its clock at most; 2: without it; 3: without it, at low clocks,"
+        " for least energy; 4: on two CPU cores at low clocks, for a battery that is nearly empty)"
+    )
 
 
 def front(plan: Plan) -> None:
     """Plans that trade latency for energy, fastest first."""
+    if len(plan.front) == 1:
+        line("latency against energy: the plan is both the fastest and the thriftiest that was found")
+        return
     found = [
         [seconds(f.latency_s), joules(f.energy_j), str(f.segments), ", ".join(f"{n} on {q}" for q, n in f.ops_by_queue.items())]
         for f in plan.front

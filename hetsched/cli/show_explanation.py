@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def op(found: Explanation) -> None:
     """Why an op is where it is, and what would have to change for it to be elsewhere."""
-    for text in found.lines():
+    for text in (*found.about, *found.lines()):
         line(text)
     table("", ["place", "precision", "op alone", "energy", "whole plan"], found.rows(), numeric=(2, 3, 4))
     for text in found.conditions():
@@ -44,6 +44,8 @@ def op_dict(found: Explanation) -> dict[str, Any]:
 def plan(found: PlanExplanation) -> None:
     """Where the time (or the energy) of a plan and of its baselines goes, and what the baselines lose."""
     whole = "energy" if found.unit == "J" else "latency"
+    for text in found.about:
+        line(text)
     rows = found.rows()
     if not rows:
         line("the plan file says nothing of where its time goes: make it again with 'hetsched plan'")
@@ -61,6 +63,7 @@ def plan_dict(found: PlanExplanation) -> dict[str, Any]:
     """The stable keys of ``explain --json`` without an op."""
     mine = found.plan.accounts
     return {
+        "about": list(found.about),
         "objective": found.plan.objective,
         "unit": found.unit,
         "accounts": None if mine is None else mine.model_dump(mode="json"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hetsched.app.circumstances import lying
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
+from hetsched.cli.lines import counted
 from hetsched.cli.show import brief, joules, levels, line, proof, seconds, table
 from hetsched.sizes import size
 
@@ -37,7 +39,7 @@ def plan(planned: PlannedLanguage) -> None:
     for name, phase in planned.phases.items():
         found = phase.plan
         beside = ", ".join(f"{b.solver} {seconds(b.latency_s)}" for b in found.baselines if b.latency_s is not None)
-        line(f"{name}: {found.solver}, {proof(found)}; {len(found.segments)} segment(s); beside it {beside}")
+        line(f"{name}: {found.solver}, {proof(found)}; {counted(len(found.segments), 'segment')}; beside it {beside}")
         for text in brief(found):
             line(f"  {text}")
     for note in dict.fromkeys(n for phase in planned.phases.values() for n in phase.plan.notes):
@@ -63,7 +65,8 @@ def _span(interval: tuple[float, float], text: Callable[[float], str]) -> str:
 def simulation(result: SimulatedLanguage, trace: Path | None) -> None:
     """First token and decode steps, simulated beside predicted."""
     s = result.summary()
-    line(f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C: {s['prompt']} tokens in, {s['generate']} out")
+    where = f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C{lying(s['case'])}"
+    line(f"{where}: {s['prompt']} tokens in, {s['generate']} out")
     line(f"  first token after {seconds(s['ttft_ms'] / 1e3)} (predicted without contention {seconds(s['predicted_ttft_ms'] / 1e3)})")
     line(f"  then {s['decode_tok_s']:.3g} tok/s (predicted {s['predicted_decode_tok_s']:.3g})")
     line("  a token takes " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in s["decode_ms"].items()))

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetsched.app.circumstances import lying
 from hetsched.cli import show
-from hetsched.cli.show_simulation import lying, phone
+from hetsched.cli.lines import counted
+from hetsched.cli.show_chat import answers
+from hetsched.cli.show_simulation import energy, phone
 
 if TYPE_CHECKING:
     from hetsched.app.sharing import SimulatedTogether
@@ -18,8 +21,11 @@ def shared(found: SimulatedTogether, trace: Path | None) -> None:
     s = found.summary()
     where = f"on {found.planned[0].soc.name} at {s['ambient_c']:g} °C{lying(s['case'])}, {show.seconds(s['duration_s'])}"
     columns = ["model", "rate", "deadline", "priority", "mean", "p99", "worst", "missed"]
-    show.table(where, columns, [_row(m) for m in s["models"]], numeric=range(1, 8), whole=0)
-    show.line(f"  energy {show.joules(sum(s['energy_j'].values()))}, {s['average_power_w']:.2f} W on average")
+    show.table(where, columns, [_row(m) for m in s["models"] if m["rate"] is not None], numeric=range(1, 8), whole=0)
+    for m in (m for m in s["models"] if m["rate"] is None):
+        show.line(f"{m['model']}, priority {m['priority']}: {counted(m['turns'], 'turn')}, {m['tokens']} tokens of answers")
+        answers(m, m["late"])
+    energy(s)
     phone(s, trace)
 
 

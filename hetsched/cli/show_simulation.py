@@ -1,4 +1,4 @@
-"""How a simulated run went, for people: one run, or one scenario under several policies."""
+"""How a simulated run went, for people."""
 
 from __future__ import annotations
 
@@ -6,63 +6,78 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hetsched.app.circumstances import beside, lying
 from hetsched.cli import show
-from hetsched.sizes import size
+from hetsched.cli.lines import counted
 
 if TYPE_CHECKING:
     from hetsched.app.simulating import Simulated
+
+SIMULATED = "(simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)"
+#: Percent of a battery that a run has to move before its end, and how long it would last, are told.
+MOVED = 0.1
+#: Seconds from which on a run is long enough for its temperatures to be told.
+WARMING_S = 1.0
 
 
 def simulation(result: Simulated, trace: Path | None) -> None:
     """How the latency held and how warm it got."""
     s = result.summary()
-    lat = s["latency_ms"]
     where = f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C{lying(s['case'])}"
-    show.line(f"{where}: {s['inferences']} inference(s) in {show.seconds(s['duration_s'])}")
-    show.line("  latency " + ", ".join(f"{k} {show.seconds(v / 1e3)}" for k, v in lat.items()))
+    show.line(f"{where}: {counted(s['inferences'], 'inference')} in {show.seconds(s['duration_s'])}")
+    show.line(f"  latency {latencies(s)}")
     if s["arrivals"]:
         show.line(f"  {arrivals(s['arrivals'])}")
-    base = s["energy_j"].get("base", 0.0)
-    whole = sum(s["energy_j"].values())
-    show.line(f"  energy {show.joules(whole)}, {s['average_power_w']:.2f} W on average")
-    show.line(f"  {show.joules(base)} of it is the phone's base load, which a plan's energy leaves out{other_loads(s['energy_j'])}")
+    energy(s)
     phone(s, trace)
+
+
+def latencies(s: Mapping[str, Any]) -> str:
+    """How long inferences took: one figure where all took the same."""
+    spread, text = s["latency_ms"], {k: show.seconds(v / 1e3) for k, v in s["latency_ms"].items()}
+    if len({*text.values()}) > 1:
+        return ", ".join(f"{k} {v}" for k, v in text.items())
+    same = "" if s["inferences"] == 1 else ", from the first to the last"
+    return f"{show.seconds(spread['mean'] / 1e3)}{same} (predicted without contention {show.seconds(s['predicted_ms'] / 1e3)})"
+
+
+def energy(s: Mapping[str, Any]) -> None:
+    """What the whole phone took, and how much of it no plan is to blame for."""
+    taken = s["energy_j"]
+    show.line(f"  energy {show.joules(sum(taken.values()))}, {s['average_power_w']:.2f} W on average")
+    show.line(
+        f"  {show.joules(taken.get('base', 0.0))} of it is the phone's base load, which a plan's energy leaves out{other_loads(taken)}"
+    )
 
 
 def phone(s: Mapping[str, Any], trace: Path | None) -> None:
     """What a run did to the phone, by its summary, and what that rests on."""
     if s["background"]:
-        show.line(f"  another app ran beside it ({beside(s['background'])}); energy and heat are those of both")
+        own = show.joules(sum(s["background_energy_j"].values()))
+        show.line(f"  another app ran beside it ({beside(s['background'])}) and took {own} of the energy; the heat is that of both")
     if s["battery"]:
         show.line(f"  battery: {battery(s['battery'])}")
-    peak = s["peak_temperatures_c"]
-    show.line("  at the end " + ", ".join(f"{k} {v:.1f} °C (peak {peak[k]:.1f})" for k, v in s["final_temperatures_c"].items()))
-    show.line(f"  throttled: {throttling(s['throttled'])}")
-    if s["thermal_status"]:
-        show.line(f"  thermal status: {thermal_status(s['thermal_status'])}")
+    if s["duration_s"] < WARMING_S and not s["throttled"]["steps"]:
+        show.line("  too short to warm the phone: --duration says for how long it repeats")
+    else:
+        heat(s)
     if s["levels"]:
-        switches, spent = s["levels"]["switches"], show.seconds(s["levels"]["switching_s"])
-        show.line(f"  policy {s['policy']}: {switches} switch(es) in {spent}; at level {at_levels(s['levels'])}")
-    show.line("  (simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
+        switches, spent = counted(s["levels"]["switches"], "switch", "switches"), show.seconds(s["levels"]["switching_s"])
+        show.line(f"  policy {s['policy']}: {switches}, which took {spent}; at level {at_levels(s['levels'])}")
+    show.line(f"  {SIMULATED}")
     for basis in filter(None, (s["power_basis"], s["heat_basis"])):
         show.line(f"  ({basis})")
     if trace is not None:
         show.line(f"trace: {trace}")
 
 
-def beside(app: Mapping[str, Any]) -> str:
-    """What another app took, in words."""
-    parts = [f"{share:.0%} of {name}" for name, share in app["shares"].items()]
-    parts += [f"{size(app['dram'])}/s of bandwidth"] if app["dram"] else []
-    times = f", {show.seconds(app['on'])} on and {show.seconds(app['off'])} off on average" if "on" in app else ""
-    return ", ".join(parts) + times
-
-
-def lying(case: Mapping[str, Any] | None) -> str:
-    """What its case makes of the temperature around a phone, in words; nothing for a table."""
-    if case is None or case["name"] == "table":
-        return ""
-    return f" ({case['name']}: as at {case['seen_c']:.1f} °C, heat leaves {case['cooling']:.2f} x as well as on a table)"
+def heat(s: Mapping[str, Any]) -> None:
+    """How warm the phone got, and what came of that."""
+    peak = s["peak_temperatures_c"]
+    show.line("  at the end " + ", ".join(f"{k} {v:.1f} °C (peak {peak[k]:.1f})" for k, v in s["final_temperatures_c"].items()))
+    show.line(f"  throttled: {throttling(s['throttled'])}")
+    if s["thermal_status"]:
+        show.line(f"  thermal status: {thermal_status(s['thermal_status'])}")
 
 
 def other_loads(energy_j: Mapping[str, float]) -> str:
@@ -72,18 +87,20 @@ def other_loads(energy_j: Mapping[str, float]) -> str:
 
 def battery(found: Mapping[str, Any]) -> str:
     """What the run did to the battery, in words."""
+    if found["empty_s"] is None and abs(found["used_percent"]) < MOVED:
+        return f"{found['start_percent']:g} % of {found['capacity_wh']:g} Wh, which this run is too short to move"
     text = f"{found['start_percent']:.1f} -> {found['end_percent']:.1f} % of {found['capacity_wh']:g} Wh"
     if found["empty_s"] is not None:
         return f"{text}: empty after {_hours(found['empty_s'])}, and the run with it"
     if found["input_j"] > 0:
         lost = found["loss_j"] + found["conversion_loss_j"]
         return f"{text}; {show.joules(found['input_j'])} over the cable, {show.joules(lost)} of it lost as heat"
-    left = "" if found["time_to_empty_s"] is None else f", empty in {_hours(found['time_to_empty_s'])} at this rate"
+    left = "" if found["time_to_empty_s"] is None else f", empty in {_hours(found['time_to_empty_s'])} at this power"
     return f"{text}{left}"
 
 
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else show.seconds(seconds)
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min" if seconds >= 120 else show.seconds(seconds)
 
 
 def arrivals(found: Mapping[str, Any]) -> str:
@@ -110,41 +127,6 @@ def thermal_status(found: Mapping[str, Any]) -> str:
         f"{found['worst']} at worst, first after {found['first_s'][found['worst']]:.0f} s" if len(found["seconds"]) > 1 else found["worst"]
     )
     return f"{system} {worst}{room}"
-
-
-def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Several policies side by side, by the summaries of their runs."""
-    some = next(iter(summaries.values()))
-    rows = []
-    for policy, s in summaries.items():
-        heat, levels, slowed = s["peak_temperatures_c"], s["levels"], s["throttled"]
-        rows.append([
-            policy, str(s["inferences"]), *(show.seconds(s["latency_ms"][k] / 1e3) for k in ("median", "p90", "p99")),
-            f"{max(heat.values()):.1f} °C" if heat else "-",
-            show.seconds(slowed["seconds"]) if slowed["steps"] else "never",
-            show.joules(sum(s["energy_j"].values())), "0" if levels is None else str(levels["switches"]),
-        ])  # fmt: skip
-    columns = ["policy", "inferences", "median", "p90", "p99", "hottest", "throttled", "energy", "switches"]
-    show.table(compared_where(some), columns, rows, numeric=(1, 2, 3, 4, 6, 7, 8), whole=0, spare=(3, 8, 1))
-    beneath_comparison(summaries)
-
-
-def compared_where(s: Mapping[str, Any]) -> str:
-    """What was compared on which phone, in words, by the summary of any of the runs."""
-    return f"{s['model']} on {s['soc']} at {s['ambient_c']:g} °C{lying(s['case'])}, {show.seconds(s['duration_s'])}"
-
-
-def beneath_comparison(summaries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Levels, batteries and traces of runs that were compared."""
-    for policy, s in summaries.items():
-        if s["levels"] is not None:
-            show.line(f"{policy}: at level {at_levels(s['levels'])}")
-        if s["battery"]:
-            show.line(f"{policy}: battery {battery(s['battery'])}")
-    show.line("(simulated; temperatures rest on estimated thermal resistances and voltages, see the SoC file)")
-    for s in summaries.values():
-        if s["trace_path"] is not None:
-            show.line(f"trace: {s['trace_path']}")
 
 
 def at_levels(levels: Mapping[str, Any]) -> str:

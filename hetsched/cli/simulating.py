@@ -54,11 +54,14 @@ def compare_policies(
     target: Path, policies: Sequence[str], scenario: Scenario, level: int, trace: Path | None, *, quiet: bool, only_models: Sequence[object]
 ) -> None:
     """Simulate a plan file under several policies; a trace each, with the policy in its name."""
-    from hetsched.cli import show, show_chat, show_simulation
+    from hetsched.cli import show, show_policies
     from hetsched.errors import OptionError
 
     if not is_plan_file(target) or any(v and v != "auto" for v in only_models):
         raise OptionError(f"several policies are compared on a plan file with levels, and {target} is none, or has options of a model")
+    twice = next((p for k, p in enumerate(policies) if p in policies[:k]), None)
+    if twice is not None:
+        raise OptionError(f"--policy {twice} is given twice: once is enough")
     paths = {p: None if trace is None else trace.with_stem(f"{trace.stem}-{p}") for p in policies}
     for path in paths.values():
         traces.check_name(path, (target,))
@@ -70,8 +73,7 @@ def compare_policies(
     if quiet:
         show.json({"policies": summaries})
     else:
-        compare = show_chat.comparison if any(isinstance(r, SimulatedChat) for r in found.values()) else show_simulation.comparison
-        compare(summaries)
+        show_policies.comparison(next(iter(found.values())).planned.soc.name, summaries)
 
 
 def simulate_shared(

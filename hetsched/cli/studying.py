@@ -40,9 +40,9 @@ def run_study(name: str, output: Path | None, given: Sequence[str], workers: int
 
     _check_installed()
     path = shipped.study_path(name)
-    study = read_study(path).fixed(_fixed(given))
-    subject, folder = Simulations(), Folder(output or Path(f"{path.stem}.study"))
+    file, subject, folder = read_study(path), Simulations(), Folder(output or Path(f"{path.stem}.study"))
     try:
+        study = file.renamed(subject.name).fixed({subject.name(k): v for k, v in _fixed(given).items()})
         scenarios = prepared(study, subject, path.parent)
     except OptionError as e:
         raise OptionError(f"{path}: {e}") from e
@@ -103,16 +103,16 @@ def _summary(study: Study, folder: Folder, kept: int, rows: Sequence[Any], failu
 def _show(summary: dict[str, Any], rows: Sequence[Any]) -> None:
     """The scenarios with what matters of each, and where everything is."""
     from hetsched.studies.axes import axes_of
-    from hetsched.studies.words import HEADS, shown_figure, shown_input
+    from hetsched.studies.words import HEADS, axis_name, shown_figure, shown_input
 
     axes = axes_of(rows).all
     figures = [f for f in HEADS if any(r.number(f) is not None for r in rows)]
     cells = [
-        [shown_input(r.inputs.get(a)) for a in axes]
+        [shown_input(a, r.inputs.get(a)) for a in axes]
         + (["refused"] + [""] * (len(figures) - 1) if r.findings.refused else [shown_figure(f, r.figures.get(f)) for f in figures])
         for r in rows[:SHOWN]
     ]  # fmt: skip
-    heads = [*(a.removeprefix("set.").removesuffix("_c").removesuffix("_s") for a in axes), *(HEADS[f] for f in figures)]
+    heads = [*map(axis_name, axes), *(HEADS[f] for f in figures)]
     numeric = range(len(axes), len(heads))
     show.table(summary["title"], heads, cells, numeric=numeric, whole=0, spare=[*reversed(numeric[2:])])
     if len(rows) > SHOWN:

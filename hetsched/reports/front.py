@@ -19,7 +19,8 @@ ROOM = 0.08
 class FrontView:
     """The chart, and rows of (latency, energy, where the ops run, segments, what a better plan could save at most)."""
 
-    chart: Markup
+    chart: Markup | None
+    """None: there is nothing to trade."""
     rows: tuple[tuple[str, str, str, str, str], ...]
 
 
@@ -28,6 +29,8 @@ def front_view(plan: Plan) -> FrontView | None:
     if not plan.front:
         return None
     p = plan.prediction
+    if len({(f.latency_s, f.energy_j) for f in plan.front} | {(p.latency_s, p.energy_j)}) == 1:
+        return FrontView(None, ())
     times = [f.latency_s for f in plan.front] + [p.latency_s]
     joules = [f.energy_j for f in plan.front] + [p.energy_j]
     dots = [(f.latency_s, f.energy_j, "c0", f"{quantity(f.latency_s, 's')}, {quantity(f.energy_j, 'J')}", 5.0) for f in plan.front]

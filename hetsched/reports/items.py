@@ -32,10 +32,11 @@ class PlanItem:
 
 @dataclass(frozen=True)
 class TraceItem:
-    """A simulated, measured or imported run."""
+    """A simulated, measured or imported run; ``soc`` is the full name of where, if it is known."""
 
     trace: Trace
     title: str = ""
+    soc: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def model_name(item: PlanItem) -> str:
 
 
 def entry_name(entry: Entry, item: PlanItem) -> str:
-    """``decode, level 2``: empty for the only plan of a model without phases; the level is left out where all have the same."""
-    if len(item.deployment.entries) == 1:
-        return "" if entry.phase == "inference" else entry.phase
-    return f"{entry.phase}, level {entry.level}"
+    """``decode, level 2``: a phase where the model has phases, a level where there are several; empty for the only plan."""
+    phase = [] if entry.phase == "inference" else [entry.phase]
+    level = [f"level {entry.level}"] if len({e.level for e in item.deployment.entries}) > 1 else []
+    return ", ".join((*phase, *level))

@@ -20,10 +20,10 @@ from hetsched.reports.checks import check_view
 from hetsched.reports.front import FrontView, front_view
 from hetsched.reports.items import CheckItem, ComparisonItem, PlanItem, ReportItem, TraceItem, entry_name, model_name, soc_name
 from hetsched.reports.lifetimes import lifetimes
-from hetsched.reports.palette import colours, queues_of
-from hetsched.reports.runs import belongs, chosen, op_seconds
+from hetsched.reports.palette import colours, lanes_of
+from hetsched.reports.runs import belongs, chosen, op_seconds, stray
 from hetsched.reports.traces import measured_views, memory_chart, plan_of, side_by_side, trace_views
-from hetsched.reports.units import digits, quantity
+from hetsched.reports.units import capitalized, digits, quantity
 
 
 def html(items: Sequence[ReportItem]) -> str:
@@ -85,12 +85,13 @@ def page(items: Sequence[ReportItem]) -> dict[str, Any]:
     """The template's context."""
     plans = [i for i in items if isinstance(i, PlanItem)]
     traces = [i for i in items if isinstance(i, TraceItem)]
+    mine = [t for t in traces if not stray(t.trace, plans)]
     compared = [i for i in items if isinstance(i, ComparisonItem)]
-    if not compared and len(plans) > 1:
-        compared = [ComparisonItem(plans)]
     entries = [(i, e) for i in plans for e in i.deployment.entries]
+    if not compared and len(entries) > 1:
+        compared = [ComparisonItem(plans)]
     views = [
-        _plan_view(f"p{k}", name, item, entry, traces) for k, (name, (item, entry)) in enumerate(zip(_names(entries), entries, strict=True))
+        _plan_view(f"p{k}", name, item, entry, mine) for k, (name, (item, entry)) in enumerate(zip(_names(entries), entries, strict=True))
     ]
     tables = [(c.title, summary.comparison([(i, e, palette_of(i)) for i in c.plans for e in i.deployment.entries])) for c in compared]
     return {
@@ -109,8 +110,9 @@ def _title(plans: Sequence[PlanItem], traces: Sequence[TraceItem], compared: Seq
         models = list(dict.fromkeys(model_name(p) for p in known))
         socs = list(dict.fromkeys(soc_name(p) for p in known))
         return f"{_list(models, 'models')} on {_list(socs, 'SoCs')}"
-    named = [t.trace for t in traces if t.trace.model]
-    return f"{named[0].model} on {named[0].soc}" if named else "Report"
+    models = list(dict.fromkeys(t.trace.model for t in traces if t.trace.model))
+    socs = list(dict.fromkeys(t.soc or t.trace.soc for t in traces if t.trace.soc))
+    return " on ".join(_list(names, what) for names, what in ((models, "models"), (socs, "SoCs")) if names) or "Report"
 
 
 def _names(entries: Sequence[tuple[PlanItem, Entry]]) -> list[str]:
@@ -119,8 +121,9 @@ def _names(entries: Sequence[tuple[PlanItem, Entry]]) -> list[str]:
     out: list[str] = []
     for item, entry in entries:
         model = model_name(item) if len(models) > 1 else ""
-        soc = soc_name(item) if len(socs) > 1 or not model else ""
-        name = " · ".join(x for x in (model, soc, entry_name(entry, item)) if x)
+        which = entry_name(entry, item)
+        soc = soc_name(item) if len(socs) > 1 or not (model or which) else ""
+        name = " · ".join(x for x in (model, soc, which) if x)
         twins = sum(1 for other in out if other.rpartition(" (")[0] == name or other == name)
         out.append(f"{name} ({twins + 1})" if twins else name)
     return out
@@ -132,7 +135,7 @@ def _list(names: Sequence[str], what: str) -> str:
 
 def palette_of(item: PlanItem) -> dict[str, str]:
     """Colour class of every queue of a deployment, the SoC's unused ones included."""
-    used = [q for e in item.deployment.entries for q in queues_of(e.plan, item.soc)]
+    used = [q for e in item.deployment.entries for q in lanes_of(e.plan, item.soc)]
     every = list(item.soc.queues) if item.soc else []
     return colours([*sorted(set(used) & set(every), key=every.index), *used, *every], item.soc)
 
@@ -147,7 +150,7 @@ def _plan_view(id_: str, name: str, item: PlanItem, entry: Entry, traces: Sequen
     agreed = [x for x in timed if x[1].trace.origin == "simulated" and _as_predicted(plan, x[2])]
     timed = [x for x in timed if x not in agreed]
     operators, segments = graph_view.both(plan, item.graph, palette)
-    queues = queues_of(plan, item.soc)
+    queues = lanes_of(plan, item.soc)
     phase = entry_name(entry, item)
     held = lifetimes(plan, item.graph)
     arena = memory.arena_map(plan, item.graph, held, palette)
@@ -176,15 +179,15 @@ def _plan_view(id_: str, name: str, item: PlanItem, entry: Entry, traces: Sequen
         facts=provenance.facts(item),
         estimates=provenance.estimates(item.soc),
         passes=[p for p in item.passes if p.changed],
-        notes=plan.notes,
+        notes=[capitalized(n) for n in plan.notes],
         agreed=[n for n, _, _ in agreed],
         measured=measured_views(plan, timed, palette),
     )
 
 
 def _as_predicted(plan: Plan, seconds: Mapping[str, float]) -> bool:
-    """Whether every op took what the plan predicts, within 0.1 %."""
-    return all(abs(seconds[p.op] - p.seconds) <= 1e-3 * p.seconds + 1e-12 for p in plan.placements if p.op in seconds)
+    """Whether every op took what the plan predicts, within 0.1 % and the whole nanoseconds that traces have."""
+    return all(abs(seconds[p.op] - p.seconds) <= 1e-3 * p.seconds + 1e-9 for p in plan.placements if p.op in seconds)
 
 
 def _arena_note(item: PlanItem, arena: Markup | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hetsched.costs import DMA
 from hetsched.plans import Plan
 from hetsched.socs import SoC
 
@@ -40,3 +41,8 @@ def queues_of(plan: Plan, soc: SoC | None) -> list[str]:
     order = {q: i for i, q in enumerate(soc.queues)} if soc else {}
     rank: Mapping[str, int] = {"cpu": 0, "gpu": 1, "npu": 2, "other": 3}
     return sorted(used, key=lambda q: (rank[kind_of(q, soc)], order.get(q, len(order)), q))
+
+
+def lanes_of(plan: Plan, soc: SoC | None) -> list[str]:
+    """Rows of a plan's timeline: its queues, and the DMA engine where that copies something."""
+    return [*queues_of(plan, soc), *([DMA] if plan.copies else [])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from hetsched.reports.items import PlanItem, model_name
@@ -29,7 +29,9 @@ class Iteration:
 
 
 def iterations(trace: Trace) -> list[Iteration]:
-    """Inferences in order of number; spans that only wait or idle do not stretch them."""
+    """Inferences in order of number; spans that only wait or idle do not stretch them. None of several models, which number them alike."""
+    if len(models_of(trace)) > 1:
+        return []
     groups: dict[int, list[Span]] = {}
     for s in trace.spans:
         groups.setdefault(s.iteration, []).append(s)
@@ -39,6 +41,11 @@ def iterations(trace: Trace) -> list[Iteration]:
         if work:
             out.append(Iteration(number, min(s.start_s for s in work), max(s.end_s for s in work), tuple(groups[number])))
     return out
+
+
+def models_of(trace: Trace) -> list[str]:
+    """Names of the models that ran: several where they shared the SoC."""
+    return trace.model.split(" + ")
 
 
 def chosen(trace: Trace) -> list[tuple[str, Iteration]]:
@@ -76,6 +83,28 @@ def belongs(trace: Trace, item: PlanItem) -> bool:
     wanted = model_name(item)
     names = (wanted, item.deployment.model.path, item.graph.name if item.graph else wanted)
     return same_soc and (not trace.model or trace.model in names or model_stem(trace.model) == wanted)
+
+
+def stray(trace: Trace, items: Sequence[PlanItem]) -> str:
+    """Why a run is of none of the plans that are shown beside it; empty: it is of one, or there are none."""
+    if not items:
+        return ""
+    parts = models_of(trace)
+    mine = [i for i in items if any(belongs(replace(trace, model=m), i) for m in parts)]
+    if not mine:
+        there = " and ".join(dict.fromkeys(f"{model_name(i)} on {i.deployment.soc.id}" for i in items))
+        what = " on ".join(x for x in (trace.model, trace.soc) if x) or "something unnamed"
+        return f"a run of {what}, of which there is no plan here ({there}): nothing is compared with it"
+    first = min((s.iteration for s in trace.spans if s.kind == "op"), default=0)
+    ran = {(s.name, s.queue) for s in trace.spans if s.kind == "op" and s.iteration == first}
+    if trace.origin == "imported" or len(parts) > 1 or any(i.kind == "fallback" for i in trace.instants):
+        return ""
+    placed = [{(p.op, p.queue) for p in e.plan.placements} for i in mine for e in i.deployment.entries]
+    elsewhere = min(len(ran - known) for known in placed)
+    if not elsewhere:
+        return ""
+    what = f"{model_name(mine[0])} on {mine[0].deployment.soc.id}"
+    return f"a run of another plan of {what} ({elsewhere} of {len(ran)} operators were elsewhere): nothing is compared with it"
 
 
 def model_stem(model: str) -> str:

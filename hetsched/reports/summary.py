@@ -14,7 +14,7 @@ STATUS = {
     "optimal": "proven optimal within the solver's tolerance",
     "feasible": "a solution with a proven bound: the gap says how much better another one could be at most",
     "heuristic": "found by a heuristic; not proven",
-    "clock": "the search was stopped by the clock, so another run may differ",
+    "clock": "found by a search that the clock stopped, so another run may differ",
 }
 _OBJECTIVE_UNIT = {"latency": "s", "period": "s", "energy": "J", "edp": "J s"}
 _NAMES = {"vendor": "vendor default"}
@@ -68,7 +68,7 @@ def short(entry: Entry) -> str:
 def headline(item: PlanItem, entry: Entry) -> str:
     """One sentence: how fast, with what certainty, how much energy and memory, how good."""
     plan, p = entry.plan, entry.plan.prediction
-    unit = "token" if entry.phase == "decode" else "inference"
+    unit = {"prefill": "prompt", "decode": "token"}.get(entry.phase, "inference")
     certainty = f"80 % interval {interval(*p.latency_interval_s, 's')}"
     price = f"{quantity(p.energy_j, 'J')}, {quantity(p.peak_memory_bytes, 'B')} of memory"
     parts = [f"{quantity(p.latency_s, 's')} per {unit} predicted ({certainty}), {price}"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from hetsched.costs import DMA
 from hetsched.plans import Plan
 from hetsched.reports.markup import el, percent
 from hetsched.reports.runs import Iteration
@@ -71,6 +72,9 @@ def predicted(plan: Plan) -> Lanes:
             p = place[op]
             bars.append(Bar(s.queue, "op", at, at + p.seconds, f"{p.op}\n{p.type}, {p.precision}: {quantity(p.seconds, 's')}", p.type))
             at += p.seconds
+    for c in plan.copies:
+        tip = f"copy of {c.tensor} for segment {c.segment}: {quantity(c.end_s - c.start_s, 's')}"
+        bars.append(Bar(DMA, "transfer", c.start_s, c.end_s, tip))
     arrows = []
     for f in plan.fences:
         a, b = plan.segments[f.signal], plan.segments[f.wait]
@@ -112,11 +116,11 @@ def draw(lanes: Lanes, queues: Sequence[str], colours: Mapping[str, str], span_s
     row = {q: i for i, q in enumerate(queues)}
     height = ROW * len(queues) + 18
     parts: list[Markup] = []
-    for t in ticks(0.0, span_s, 8):
+    for k, t in enumerate(ticks(0.0, span_s, 8)):
         anchor = "start" if t == 0 else "end" if t > 0.97 * span_s else "middle"
         x = percent(t / span_s)
         parts.append(el("line", class_="g", x1=x, x2=x, y1=0, y2=height - 16))
-        parts.append(el("text", axis(t, "s"), class_="a", x=x, y=height - 4, text_anchor=anchor))
+        parts.append(el("text", axis(t, "s"), class_="a odd" if k % 2 else "a", x=x, y=height - 4, text_anchor=anchor))
     parts += [_bar(b, row[b.queue], colours[b.queue], span_s) for b in lanes.bars if b.queue in row]
     for a in lanes.arrows:
         if a.source in row and a.target in row:

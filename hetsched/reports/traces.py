@@ -11,22 +11,28 @@ from markupsafe import Markup
 
 from hetsched.plans import Plan
 from hetsched.reports.curves import Chart, Mark, Series, by_prefix, chart_parts, span_of
-from hetsched.reports.items import PlanItem, TraceItem
+from hetsched.reports.items import PlanItem, TraceItem, soc_name
+from hetsched.reports.legends import integral, legend_of, worst_status
 from hetsched.reports.lifetimes import Interval, live_bytes
 from hetsched.reports.palette import colours
-from hetsched.reports.runs import belongs, iterations, sustained
+from hetsched.reports.runs import belongs, iterations, stray, sustained
 from hetsched.reports.scatter import Pair, Total, furthest, scatter, totals
 from hetsched.reports.summary import Tile
-from hetsched.reports.units import duration, interval, quantity
+from hetsched.reports.turns import TurnsView, first_tokens, turn_tiles, turns_of, turns_view
+from hetsched.reports.units import capitalized, duration, interval, quantity
 from hetsched.trace import Trace
+from hetsched.trace.turns import KIND as TURN
 
 TITLES = {
-    "latency": "Latency per inference", "level": "Throttle level of the plan", "temperature": "Temperature", "frequency": "Frequency",
+    "latency": "Latency per inference", "first": "Wait for the first token, by turn",
+    "level": "Throttle level of the plan", "temperature": "Temperature", "frequency": "Frequency",
     "power": "Power", "bandwidth": "Bandwidth",
     "memory": "Memory", "utilisation": "Utilisation", "macs": "Multiply-accumulates, of the peak", "throughput": "Throughput",
     "battery": "Battery", "energy": "Energy",
-    "status": "Thermal status", "headroom": "Thermal headroom", "rate": "Tokens a second",
+    "status": "Thermal status", "headroom": "Thermal headroom", "rate": "Answers",
 }  # fmt: skip
+#: Of a chat an inference is a step: the prefill of a prompt, or a token.
+OF_CHATS = {"latency": "Time of a token"}
 EVENTS = {
     "throttle": "throttle steps", "trip": "trips", "switch": "plan switches", "fallback": "fallbacks", "status": "thermal status changes",
     "turn": "turns", "deadline": "missed deadlines",
@@ -52,6 +58,7 @@ class TraceView:
     lead: str
     tiles: Sequence[Tile]
     charts: Sequence[ChartView]
+    turns: TurnsView | None
     notes: Sequence[str]
 
 
@@ -68,13 +75,15 @@ class MeasuredView:
 
 
 def plan_of(trace: Trace, items: Sequence[PlanItem]) -> Plan | None:
-    """The plan that a trace is of: of the deployments it belongs to, the plan with most of its ops (the first of equals)."""
-    names = {s.name for s in trace.spans if s.kind == "op"}
-    best: tuple[int, Plan] | None = None
+    """The plan that a trace is of: of the deployments it belongs to, the one with most of its ops where they ran (the first of equals)."""
+    ran = {(s.name, s.queue) for s in trace.spans if s.kind == "op"}
+    names = {name for name, _ in ran}
+    best: tuple[tuple[int, int], Plan] | None = None
     for item in items:
         if belongs(trace, item):
             for entry in item.deployment.entries:
-                hits = sum(p.op in names for p in entry.plan.placements)
+                there = entry.plan.placements
+                hits = sum((p.op, p.queue) in ran for p in there), sum(p.op in names for p in there)
                 if best is None or hits > best[0]:
                     best = (hits, entry.plan)
     return best[1] if best else None
@@ -89,7 +98,7 @@ def trace_views(traces: Sequence[TraceItem], plans: Sequence[PlanItem]) -> list[
             low, high = span_of(series, zero=unit != "degC")
             old = ranges.get((t.trace.origin, name))
             ranges[t.trace.origin, name] = (min(low, old[0]), max(high, old[1])) if old else (low, high)
-    return [_view(f"t{k}", t, groups, ranges) for k, (t, groups) in enumerate(zip(traces, grouped, strict=True))]
+    return [_view(f"t{k}", t, plans, groups, ranges) for k, (t, groups) in enumerate(zip(traces, grouped, strict=True))]
 
 
 def _series(item: TraceItem, plans: Sequence[PlanItem]) -> dict[str, tuple[str, list[Series]]]:
@@ -97,9 +106,11 @@ def _series(item: TraceItem, plans: Sequence[PlanItem]) -> dict[str, tuple[str, 
     trace = item.trace
     soc = next((p.soc for p in plans if belongs(trace, p)), None)
     palette = colours([*(soc.queues if soc else ()), *trace.queues], soc)
-    runs = iterations(trace)
+    runs, chat = iterations(trace), turns_of(trace)
     out: dict[str, tuple[str, list[Series]]] = {}
-    if len(runs) > 2 and "latency" not in by_prefix(trace.counters):
+    if len(chat) > 1:
+        out["first"] = ("s", [first_tokens(chat)])
+    elif len(runs) > 2 and "latency" not in by_prefix(trace.counters):
         times = [r.start_s for r in runs]
         out["latency"] = ("s", [Series("latency", "c-ours", times, [r.seconds for r in runs])])
     groups = by_prefix(trace.counters)
@@ -109,46 +120,58 @@ def _series(item: TraceItem, plans: Sequence[PlanItem]) -> dict[str, tuple[str, 
             counter = trace.counters[name]
             if len(counter.times_s) < 2:
                 continue
-            label = name.split("/", 1)[-1]
+            label = "token" if chat and group == "latency" else name.split("/", 1)[-1]
             colour = "c-ours" if group == "latency" else palette.get(label)
             if colour is None:
                 colour, extra = f"c-other{extra % 4}", extra + 1
-            key = group if counter.unit == out.get(group, (counter.unit,))[0] else f"{group} ({counter.unit})"
+            key = group if group == "rate" or counter.unit == out.get(group, (counter.unit,))[0] else f"{group} ({counter.unit})"
             steps = group not in ("temperature", "battery", "headroom")
-            out.setdefault(key, (counter.unit, []))[1].append(Series(label, colour, counter.times_s, counter.values, steps))
+            unit = "tok/s" if group == "rate" else counter.unit
+            series = Series(label, colour, counter.times_s, counter.values, steps, legend_of(trace, group, counter, unit))
+            out.setdefault(key, (unit, []))[1].append(series)
     return out
 
 
 def _view(
-    id_: str, item: TraceItem, groups: Mapping[str, tuple[str, list[Series]]], ranges: Mapping[tuple[str, str], tuple[float, float]]
-) -> TraceView:
-    trace = item.trace
+    id_: str, item: TraceItem, plans: Sequence[PlanItem], groups: Mapping[str, tuple[str, list[Series]]],
+    ranges: Mapping[tuple[str, str], tuple[float, float]],
+) -> TraceView:  # fmt: skip
+    trace, why = item.trace, stray(item.trace, plans)
     end = trace.end_s or 1.0
     marks = _marks(trace, end)
-    charts = []
+    charts, found = [], turns_of(trace)
+    titles = TITLES | (OF_CHATS if found else {})
     for name, (unit, series) in groups.items():
-        chart = Chart(TITLES.get(name, name.capitalize()), unit, tuple(series), end, ranges[trace.origin, name], marks)
+        if name == "status" and len({v for s in series for v in s.values}) < 2:
+            continue  # it never changed, and nothing is to be seen
+        chart = Chart(titles.get(name, name.capitalize()), unit, tuple(series), end, ranges[trace.origin, name], marks)
         title, svg, legend = chart_parts(chart)
         charts.append(ChartView(title, svg, legend))
     title = item.title or f"{trace.origin.capitalize()}" + (f" on {trace.soc}" if trace.soc else "")
-    return TraceView(id_, title, trace.origin, _lead(trace), _tiles(trace), charts, trace.notes)
+    notes = [capitalized(n) for n in (*trace.notes, *([why] if why else []))]
+    return TraceView(id_, title, trace.origin, _lead(item, plans), _tiles(trace), charts, turns_view(found), notes)
 
 
-def _lead(trace: Trace) -> str:
+def _lead(item: TraceItem, plans: Sequence[PlanItem]) -> str:
+    trace = item.trace
+    soc = item.soc or next((soc_name(p) for p in plans if belongs(trace, p)), trace.soc)
     counts = {k: sum(i.kind == k for i in trace.instants) for k in EVENTS}
     seen = [
         f"{n} {EVENTS[k] if n != 1 else EVENTS[k].removesuffix('s').removesuffix('e') if k == 'switch' else EVENTS[k].removesuffix('s')}"
         for k, n in counts.items()
         if n
     ]
-    runs = len({s.iteration for s in trace.spans})
-    what = [f"{duration(trace.end_s)} recorded", *([f"{runs} inferences in detail"] if runs > 1 else []), *seen]
-    return ", ".join(what) + "."
+    runs = len(iterations(trace))
+    parts = "steps" if turns_of(trace) else "inferences"
+    what = [f"{duration(trace.end_s)} recorded", *([f"{runs} {parts} in detail"] if runs > 1 else []), *seen]
+    subject = " on ".join(x for x in (trace.model, soc) if x)
+    return (f"{subject}: " if subject else "") + ", ".join(what) + "."
 
 
 def _tiles(trace: Trace) -> list[Tile]:
-    out = []
-    values = latencies(trace)[1]
+    chat = turns_of(trace)
+    out = turn_tiles(chat, trace.origin) if chat else []
+    values = [] if chat else latencies(trace)[1]
     if trace.origin != "simulated" and values:
         spread = f"{interval(min(values), max(values), 's')} in {len(values)} inferences" if len(values) > 1 else "one inference"
         out.append(Tile("Median", quantity(float(median(values)), "s"), spread, trace.origin))
@@ -161,6 +184,13 @@ def _tiles(trace: Trace) -> list[Tile]:
     if heat:
         hottest = max(sorted(heat), key=lambda n: heat[n])
         out.append(Tile("Hottest", quantity(heat[hottest], "degC"), hottest, trace.origin))
+    power = trace.counters.get("power/total")
+    if power is not None and len(power.times_s) > 1 and trace.origin == "simulated":
+        joules = integral(power)
+        out.append(Tile("Energy", quantity(joules, "J"), f"{quantity(joules / trace.end_s, 'W')} on average, whole phone", trace.origin))
+    status, first_s = worst_status(trace)
+    if status:
+        out.append(Tile("Thermal status", status, f"at worst, from {duration(first_s)} on", trace.origin))
     steps = sum(i.kind == "throttle" for i in trace.instants)
     if steps:
         first = min(i.time_s for i in trace.instants if i.kind == "throttle")
@@ -186,7 +216,8 @@ def side_by_side(traces: Sequence[TraceItem]) -> list[ChartView]:
     names = [t.title or f"run {k + 1}" for k, t in enumerate(runs)]
     colour = [f"c-run{k % 6}" for k in range(len(runs))]
     fast = tuple(Series(n, c, *latencies(t.trace)) for n, c, t in zip(names, colour, runs, strict=True))
-    out = [Chart("Latency per inference", "s", fast, end, span_of(fast, zero=True))]
+    title = OF_CHATS["latency"] if all(turns_of(t.trace) for t in runs) else TITLES["latency"]
+    out = [Chart(title, "s", fast, end, span_of(fast, zero=True))]
     hot = []
     for n, c, t in zip(names, colour, runs, strict=True):
         heat = [x for k, x in t.trace.counters.items() if k.startswith("temperature/") and len(x.values) > 1]
@@ -199,11 +230,11 @@ def side_by_side(traces: Sequence[TraceItem]) -> list[ChartView]:
 
 
 def _marks(trace: Trace, end_s: float, slots: int = 300) -> tuple[Mark, ...]:
-    """Throttle steps, trips, switches and fallbacks; those that would be drawn on each other share a line."""
+    """Throttle steps, trips, switches, fallbacks, status and what was late; those that would be drawn on each other share a line."""
     found: dict[int, list[str]] = {}
     first: dict[int, float] = {}
     for i in trace.instants:
-        if i.kind in EVENTS:
+        if i.kind in EVENTS and i.kind != TURN:  # a chat's turns are in its curves already
             slot = int(i.time_s / end_s * slots)
             found.setdefault(slot, []).append(f"{i.kind}: {i.name}" + (f" ({i.detail})" if i.detail else ""))
             first.setdefault(slot, i.time_s)

@@ -6,7 +6,7 @@ import math
 
 _SCALES = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
-    "J": ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")),
+    "J": ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")),
     "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")),
     "Hz": ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz")),
@@ -29,8 +29,15 @@ def quantity(value: float | None, unit: str) -> str:
         return "–"
     if value == 0:
         return f"0 {scale_of(unit, 1.0)[1]}"
+    if unit == "s" and 0 < value < 1e-9:
+        return "< 1 ns"
     factor, name = scale_of(unit, value)
     return f"{digits(value / factor)} {name}"
+
+
+def capitalized(sentence: str) -> str:
+    """A sentence that begins with a capital, whoever wrote it."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def axis(value: float, unit: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +12,8 @@ PERFETTO = (".pftrace", ".perfetto-trace")
 PARQUET = (".parquet",)
 #: Perfetto counts nanoseconds in 64 bits.
 LATEST_S = 1e10
+#: No quantity of a phone is larger, whatever its unit.
+LARGEST = 1e30
 #: Larger files are refused before anything is allocated.
 MAX_BYTES = 256 << 20
 
@@ -103,8 +104,8 @@ def _fault(trace: Trace) -> str:
         if not _is_time(i.time_s):
             return f"{i.name!r} happens at {i.time_s} s"
     for c in trace.counters.values():
-        if not all(map(_is_time, c.times_s)) or not all(isinstance(v, float | int) and math.isfinite(v) for v in c.values):
-            return f"the counter {c.name!r} has a time or a value that is not a number"
+        if not all(map(_is_time, c.times_s)) or not all(isinstance(v, float | int) and abs(v) <= LARGEST for v in c.values):
+            return f"the counter {c.name!r} has a time or a value that is no number, or too large a one"
         if any(b < a for a, b in pairwise(c.times_s)):
             return f"the counter {c.name!r} goes back in time"
     return ""

@@ -23,8 +23,9 @@ def read(path: Path) -> Trace:
     Raises:
         TraceError: absent, damaged, or a Perfetto trace of something else.
     """
+    data = memoryview(read_whole(path))
     try:
-        return _Reader(memoryview(read_whole(path))).trace()
+        return _Reader(data).trace()
     except TraceError as e:
         raise TraceError(f"{path}: {e}") from e
     except (ValueError, TypeError, KeyError, UnicodeDecodeError) as e:

@@ -170,6 +170,10 @@ def fuller_than_full(folder: Path) -> list[object]:
     return ["simulate", good(folder), *SOC, "--duration", "1s", "--battery", "150"]
 
 
+def a_share_of_the_battery(folder: Path) -> list[object]:
+    return ["simulate", good(folder), *SOC, "--duration", "1s", "--battery", "0.4"]
+
+
 def think_without_unit(folder: Path) -> list[object]:
     return ["simulate", good(folder), *SOC, "--duration", "1s", "--think", "5"]
 
@@ -206,6 +210,15 @@ def misshapen_inputs(folder: Path) -> list[object]:
 
 def report_of_nothing(folder: Path) -> list[object]:
     return ["report", "nowhere.json", "-o", "report.html"]
+
+
+def report_that_is_no_page(folder: Path) -> list[object]:
+    return ["report", good(folder), "-o", "report.pdf"]
+
+
+def report_of_nothing_written(folder: Path) -> list[object]:
+    (folder / "t.pftrace").write_bytes(b"")
+    return ["report", "t.pftrace", "-o", "report.html"]
 
 
 def report_of_garbage(folder: Path) -> list[object]:
@@ -317,9 +330,12 @@ KINDS: list[tuple[Callable[[Path], list[object]], str]] = [
     (unknown_soc, "snapdragon-9000"), (malformed_soc, "soc.yaml"), (hostile_soc, "soc.yaml"), (unknown_solver, "magic"),
     (unknown_objective, "beauty"), (unknown_precision, "w0a0"), (unwritable, "no/such/folder"), (unknown_op, "nope"),
     (not_a_plan, "plan.json"), (broken_json, "plan.json"), (cold_ambient, "-300"), (silly_duration, "ten minutes"),
-    (fuller_than_full, "--battery 150"), (think_without_unit, "--think '5' has no unit"), (deadline_without_unit, "has no unit"),
+    (fuller_than_full, "--battery 150"), (a_share_of_the_battery, "write 40 for 40 %"),
+    (think_without_unit, "--think '5' has no unit"), (deadline_without_unit, "has no unit"),
     (unknown_trace_format, "trace.mp3"), (phone_plan_here, "snapdragon-8-gen-3"), (missing_inputs, "nowhere.npz"),
-    (pickled_inputs, "x.npz"), (misshapen_inputs, "x.npz"), (report_of_nothing, "nowhere.json"), (report_of_garbage, "trace.parquet"),
+    (pickled_inputs, "x.npz"), (misshapen_inputs, "x.npz"), (report_of_nothing, "nowhere.json"),
+    (report_that_is_no_page, "a page's name ends in .html"), (report_of_nothing_written, "hetsched: the trace file 't.pftrace' is empty"),
+    (report_of_garbage, "trace.parquet"),
     (onto_the_model, "good.onnx"), (onto_a_device, "/dev/null"), (onto_another_kind, "weights.bin"), (onto_the_inputs, "x.npz"),
     (onto_the_report, "p.json"), (swollen_inputs, "x.npz"), (no_arguments, "MODEL"), (unknown_option, "--quickly"),
     (not_a_number, "--ambient"), (endless_limit, "--time-limit"), (endless_memory, "--memory-limit"), (empty_soc, "''"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched.cli import main, show, show_simulation
+from hetsched.cli import main, show, show_policies
 
 Runner = Callable[..., list[str]]
 COLUMNS = ["what", "first", "second"]
@@ -103,22 +103,51 @@ def test_compare_leaves_columns_out(shown: Runner, two_branch: Path, width: int,
     assert len([c for c in every if c in head]) == heads
 
 
-def test_four_policies_fit(shown: Runner) -> None:
-    run = {
-        "inferences": 1234567, "latency_ms": {"median": 1234.0, "p90": 1234.0, "p99": 0.605}, "peak_temperatures_c": {"skin": 52.9},
-        "throttled": {"steps": 3, "seconds": 1234.0}, "energy_j": {"npu": 12345.0}, "levels": {"switches": 123, "seconds": {"0": 60.0}},
-        "model": "m", "soc": "s", "ambient_c": 35.0, "duration_s": 3600.0, "trace_path": None, "case": None, "battery": None,
-    }  # fmt: skip
+RUN = {
+    "peak_temperatures_c": {"skin": 52.9, "npu": 88.1}, "throttled": {"steps": 3, "seconds": 1234.0}, "average_power_w": 3.43,
+    "energy_j": {"npu": 12345.0, "base": 1.0}, "levels": {"switches": 123, "seconds": {"0": 60.0}}, "model": "m", "soc": "s",
+    "thermal_status": {"worst": "MODERATE", "skin_c": {"max": 43.2}}, "power_basis": "volts are estimates", "heat_basis": "",
+    "ambient_c": 35.0, "duration_s": 3600.0, "trace_path": None, "case": None, "battery": None,
+}  # fmt: skip
+INFERENCES = {
+    "inferences": 1234567, "latency_ms": {"median": 1234.0, "p90": 1234.0, "p99": 0.605},
+    "arrivals": {"arrived": 9, "done": 8, "dropped": 1, "late": 0, "deadline_ms": 33.0, "missed": 0.111},
+}  # fmt: skip
+CHAT = {
+    "tokens": 98765, "decode_tok_s": {"mean": 30.0, "first_minute": 31.0, "last_minute": 29.0}, "ttft_ms": {"median": 1234.0},
+    "energy_per_token_j": 0.084, "note": "every turn begins a new conversation",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (INFERENCES, ("inferences 1234567", "latency, p99 605 µs", "missed 11.1%")),
+        (CHAT, ("tokens of answers 98765", "tok/s, first minute 31", "tok/s, last minute 29", "first token, median 1.23 s", "a token")),
+    ],
+)  # fmt: skip
+def test_four_policies_fit(shown: Runner, own: dict[str, object], told: tuple[str, ...]) -> None:
     names = ("static", "reactive", "predictive", "battery-saver")
-    lines = shown(80, call=lambda: show_simulation.comparison(dict.fromkeys(names, run)))
-    head, *rows = lines[1:6]
-    assert all(len(line.rstrip()) <= 80 for line in (head, *rows)) and [row.split()[0] for row in rows] == list(names)
-    assert "policy" in head and "energy" in head
+    lines = shown(80, call=lambda: show_policies.comparison("A Chip", dict.fromkeys(names, RUN | own)))
+    assert lines[0] == "m on A Chip at 35 °C, 3600 s"
+    table = lines[1 : next(k for k, line in enumerate(lines) if line.startswith(("every", "static:")))]
+    assert max(len(line.rstrip()) for line in table) <= 80 and table[0].split() == list(names)
+    rows = [" ".join(line.split()) for line in lines]
+    phone = ("skin at most 43.2 °C", "status at worst MODERATE", "hottest part 88.1 °C", "time throttled 34%", "energy, whole phone 12.3")
+    for text in (*told, *phone, "power 3.43 W", "switches 123"):
+        assert any(row.startswith(text) for row in rows), text
+    assert "static: at level 0 for 60 s" in lines and "(volts are estimates)" in lines
+
+
+def test_figures_that_no_policy_has_take_no_row(shown: Runner) -> None:
+    bare = RUN | INFERENCES | {"arrivals": None, "thermal_status": None, "levels": None}
+    lines = shown(80, call=lambda: show_policies.comparison("A Chip", {"static": bare, "reactive": bare}))
+    assert not any(line.startswith(("missed", "skin", "status")) for line in lines)
 
 
 def test_levels_fit(shown: Runner) -> None:
     level = {
-        "phase": "prefill", "level": 3, "latency_ms": 1234.0, "energy_mj": 1234.0, "power_w": 12.34,
+        "phase": "prefill", "level": 3, "same_as": None, "latency_ms": 1234.0, "energy_mj": 1234.0, "power_w": 12.34,
         "places": ["cpu f32", "cpu w8a8", "gpu f16"], "switch_weight_mb": 1234.0, "switch_ms": 1234.0,
     }  # fmt: skip
     lines = shown(80, call=lambda: show.levels([level]))

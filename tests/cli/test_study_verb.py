@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hetsched.app.scenario_runs import of_plan
+
 Runner = Callable[..., tuple[int, str, str]]
 
 
@@ -37,6 +39,29 @@ def test_a_study_is_run_kept_and_asked(run: Runner, study: Path, tmp_path: Path)
     assert code == 0 and max(map(len, out.splitlines())) <= 80 and "(4 row(s)" in out
     code, out, _ = run("study", study, "-o", folder, "--workers", 1, "--with", "ambient=30", "--json")
     assert code == 0 and (json.loads(out)["ran"], json.loads(out)["scenarios"]) == (2, 2)
+    code, out, _ = run("study", study, "-o", folder, "--workers", 1, "--with", "ambient_c=30")
+    assert code == 0 and "0 ran, 2 were there" in out
+
+
+def test_what_is_damaged_is_told_in_one_sentence_before_anything_runs(run: Runner, study: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    asked = ("study", study, "-o", folder, "--workers", 1, "--with", "soc=apple-a17-pro")
+    assert run(*asked, "--with", "ambient=25")[0] == 0
+    (folder / "study.json").write_text("{")
+    code, out, err = run(*asked)
+    assert code == 2 and not out and f"{folder / 'study.json'} is damaged" in err and err.count("\n") == 1
+    (folder / "study.json").write_text("{}")
+    of_plan.cache_clear()
+    (plan,) = (folder / "plans").iterdir()
+    plan.write_text("{")
+    code, out, _ = run(*asked)
+    assert code == 2 and "failed: the plan" in out and "is damaged or of another version: remove it, and run the study again" in out
+    plan.unlink()
+    assert run(*asked)[0] == 0
+    record = next((folder / "records").iterdir())
+    record.write_bytes(record.read_bytes()[:100])
+    code, out, err = run(*asked)
+    assert code == 2 and not out and f"the record {record} cannot be read: remove it" in err and err.count("\n") == 1
 
 
 def test_the_shipped_studies_are_listed(run: Runner) -> None:
@@ -56,6 +81,7 @@ def test_the_shipped_studies_are_listed(run: Runner) -> None:
         (("{study}", "--with", "ambiant=3"), "did you mean 'ambient_c'?"),
         (("{study}", "--with", "model=none.onnx"), "no model file 'none.onnx'"),
         (("{study}", "--cluster", "tcp://127.0.0.1:9", "-o", "{folder}"), "no Dask scheduler answers"),
+        (("{study}", "--workers", "257", "-o", "{folder}"), "--workers 257 are too many processes"),
         (("{study}", "--workers", "2", "--cluster", "tcp://127.0.0.1:9"), "leave one out"),
         (("--list", "--workers", "2"), "belong to running a study"),
         (("query", "{folder}", "select 1"), "is not the folder of a study"),

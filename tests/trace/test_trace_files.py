@@ -244,6 +244,7 @@ BAD_TRACES = {
     "model that is a number": Trace("measured", model=5, spans=[GOOD]),  # type: ignore[arg-type]
     "instant in no time": Trace("measured", instants=[Instant("trip", "npu", float("inf"))]),
     "counter without values": Trace("measured", counters={"c": Counter("c", "W", [1.0], [float("nan")])}),
+    "counter beyond everything": Trace("measured", counters={"c": Counter("c", "W", [1.0], [1e31])}),
     "counter that goes back": Trace("measured", counters={"c": Counter("c", "W", [2.0, 1.0], [0.0, 0.0])}),
 }
 
