@@ -44,6 +44,8 @@ STAGED_OPS = 150
 """Blocks with more inner ops are not given to :mod:`hetsched.partition.stages`; those above the next wait for it if it can solve them."""
 SLOTS_OPS, TWINS_OPS = 60, 100
 """Blocks with more inner ops are not given to CP-SAT with segments; the second, if it has identical branches."""
+FEW_OPS = 30
+"""Blocks with no more inner ops are given to CP-SAT with segments even if their branches are alike."""
 PLANNED = 0.4
 """Share of the units for plans with few segments, before such blocks are bounded."""
 PER_WINDOW = 0.002
@@ -194,7 +196,8 @@ class Tightened:
 
     def _repeated(self, block: int) -> bool:
         """Whether few classes of ops stand for all of a block: heads of an attention, for example."""
-        return self.left_out() == 0 and self.classes_of((block, -1, -1)).few
+        inner = len(self.chain.blocks[block].inner)
+        return inner > FEW_OPS and self.left_out() == 0 and self.classes_of((block, -1, -1)).few
 
     def _raised(self, way: str, arc: Arc, slack: float, units: float) -> tuple[float, bool, float]:
         """A better value of an arc, at most ``slack`` above the one that it has; whether more units could help; the work done.
