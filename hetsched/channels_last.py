@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import DType, Graph, Op, Tensor
-from hetsched.sharing import ELEMENTWISE
+from hetsched.sharing import ELEMENTWISE, view_of
 
 _CLAMPS = ("", "Relu", "Clip")
 #: Images of no more channels are padded, and their convolution kernels' rows read whole.
@@ -33,6 +33,8 @@ def channels_last(graph: Graph, precision: Mapping[str, str], delegates: Mapping
     """
     kept: set[str] = set()
     foreign = {n for op in graph.ops if delegates[op.name] != "numba" for n in (*op.inputs, *op.outputs)} | set(graph.outputs)
+    # A view may lie in its source's bytes, which it would put into another order under those who read them after it.
+    foreign |= {n for op in graph.ops if (n := view_of(graph, op)) and len(graph.consumers.get(n, ())) > 1}
     for op in graph.ops:
         out = op.outputs[0] if op.outputs else ""
         if not out or delegates[op.name] != "numba" or out in foreign:
@@ -188,7 +190,8 @@ def _averages(op: Op, graph: Graph, precision: str) -> bool:
 
 def _over_everything(op: Op, graph: Graph) -> bool:
     x, y = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    return y.shape[2:] == (1, 1) and op.attr_ints("kernel_shape", x.shape[2:]) == x.shape[2:]
+    padded = any(op.attr_ints("pads", ())) or op.attr_str("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    return not padded and y.shape[2:] == (1, 1) and op.attr_ints("kernel_shape", x.shape[2:]) == x.shape[2:]
 
 
 def _maps(op: Op, graph: Graph, precision: str) -> bool:

@@ -136,7 +136,7 @@ class CountModel(ABC):
         if moved.maker < 0:
             given = c.producer[moved.tensor] < 0
             source = c.input_domain if given else c.domain[self.w.a]
-            return {-1: self._ticks(min((matrix[source][d] for d in held if d != source or given), default=0.0))}
+            return {-1: self._ticks(min((0.0 if d == source and not given else matrix[source][d] for d in held), default=0.0))}
         made = [a for a in c.alts[self.rows[moved.maker][0]] if c.queue[a] != q]
         queues = dict.fromkeys(c.queue[a] for a in made)
         return {p: self._ticks(min(matrix[c.domain[a]][d] for a in made if c.queue[a] == p for d in held)) for p in queues}

@@ -106,7 +106,7 @@ class BlockModel:
             u = c.producer[t]
             if u < 0 and self.block.entry < 0:
                 sources: dict[int, list[Any]] = {c.input_domain: [1]}
-            elif u == self.block.entry and u >= 0:
+            elif u == self.block.entry and u >= 0 and not self._only_reader(t):
                 sources = {c.domain[self.a]: [1]}
             elif u in self.end and not self._only_reader(t):
                 sources = {}

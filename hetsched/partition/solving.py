@@ -84,7 +84,8 @@ def solve(
     parts, refusal = parts_of(problem)
     answers: list[Solution] = []
     bounds: list[float] = []
-    budget = Budget(time_limit_s / max(1, len(parts)), progress, began, time_limit_s * WALL_FACTOR)
+    tries = max(1, len(parts)) * (1 if problem.table.dma is None else 2)
+    budget = Budget(time_limit_s / tries, progress, began, time_limit_s * WALL_FACTOR)
     for part in parts:
         budget.spent = 0.0
         try:
@@ -199,9 +200,14 @@ class Part:
         part = replace(self, small=self.small.on(self.small.table.copying_on_queues()))
         budget.spent = 0.0
         try:
-            return [part.solve(solver, evaluate, budget)]
+            answer = part.solve(solver, evaluate, budget)
         except InfeasibleError:
             return []
+        return [replace(self._retimed(answer), finalists=tuple(map(self._retimed, answer.finalists)))]
+
+    def _retimed(self, answer: Solution) -> Solution:
+        """An answer for another table, timed by this one; its bound is nothing here."""
+        return replace(answer, objective=objective_of(self.problem, answer.order, answer.alternative), bound=0.0)
 
     def translated(self, answer: Solution) -> Solution:
         """A solution of the part as one of the whole problem."""

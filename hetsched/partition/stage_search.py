@@ -127,7 +127,7 @@ class _Staging:
         else:
             answer = staged(self.tightened.window(arc), value, value + slack, self.budget, share * units)
         self.budget.charge(answer.units)
-        self.known[key] = answer.bound
+        self.known[key] = max(known, min(answer.bound, value + slack))
         self._raise(arc, value + slack, answer.bound, SERIAL * (units - answer.units))
         if not answer.open and arc not in self.unsolved:
             self.tries[arc] = len(SHARES)

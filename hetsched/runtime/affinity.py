@@ -26,6 +26,15 @@ def cores_of(queue: str) -> tuple[int, ...]:
     return socs.cores_of(queue) if _CORES.match(queue) else ()
 
 
+def usable(queue: str) -> tuple[int, ...]:
+    """The cores of ``queue`` that this process may use, as far as its name gives any."""
+    try:
+        cores = cores_of(queue)
+    except SoCError:
+        return ()
+    return tuple(c for c in cores if not hasattr(os, "sched_getaffinity") or c in os.sched_getaffinity(os.getpid()))
+
+
 def pin(queue: str) -> str | None:
     """Pin the calling thread to the cores of ``queue``; returns a note where that is not possible."""
     try:

@@ -78,7 +78,8 @@ def compile(graph: Graph, plan: Plan, *, soc: str = HOST, delegate: str | Delega
         buffers = bind_buffers(graph, plan.buffers, arena)
     last = channels_last(graph, {p.op: p.precision for p in plan.placements}, _delegate_names(plan, delegate))
     board = FenceBoard(len(plan.segments))
-    teams = {s.queue: Team(s.queue, board.spins) for s in plan.segments}
+    computing = dict.fromkeys(s.queue for s in plan.segments if delegates[s.index].name == "numba")
+    teams = {queue: Team(queue, board.spins) for queue in computing}
     jobs = _compile_segments(graph, plan, buffers, delegates, last, teams, board.stop)
     gate = Gate(len(jobs))
     workers = tuple(Worker(queue, tuple(js), board, gate) for queue, js in jobs.items())
@@ -117,7 +118,7 @@ def _compile_segments(
         ops = tuple(graph.ops[graph.op_index[name]] for name in segment.ops)
         own = scratch.setdefault(segment.queue, Scratch())
         compiled = chosen.compile(
-            SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own, last, teams[segment.queue], stop)
+            SegmentJob(graph, segment, ops, precision, seconds, buffers, packed, own, last, teams.get(segment.queue), stop)
         )
         waits = tuple(f for f in plan.fences if f.wait == segment.index)
         jobs.setdefault(segment.queue, []).append(Job(segment.index, chosen, compiled, waits))

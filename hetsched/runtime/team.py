@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.runtime.affinity import cores_of, pin_to
+from hetsched.runtime.affinity import pin_to, usable
 
 
 class Team:
@@ -19,8 +19,8 @@ class Team:
     def __init__(self, queue: str, spins: int) -> None:
         from hetsched_kernels import fence, program
 
-        self.threads = max(len(cores_of(queue)), 1)
-        self._cores = cores_of(queue)
+        self._cores = usable(queue)
+        self.threads = max(len(self._cores), 1)
         self._spins = spins
         self._run = program.run_program.compile()
         self._wait, self._signal = fence.wait_ge.compile(), fence.signal.compile()

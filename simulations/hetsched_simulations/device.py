@@ -177,9 +177,9 @@ class Device:
         return 0.0 if self.background is None or not self._running else self.background.dram
 
     @property
-    def state(self) -> tuple[Points, bool]:
-        """What decides how an inference runs: operating points, and whether the background load does."""
-        return self.points, self._running
+    def state(self) -> tuple[Points, bool, bool]:
+        """What decides how an inference runs and counts: operating points, whether the background load does, and heat holds clocks down."""
+        return self.points, self._running, self.throttled
 
     def share_with(self, other: Device) -> None:
         """Have the background load of another device as it is now, for ever."""

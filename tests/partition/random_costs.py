@@ -25,10 +25,12 @@ def table(random_table: Callable[..., CostTable], seed: int, n: int, **more: Any
     return Costs(random_table(seed, n, 2 + (n < 6 and seed % 2), **options))
 
 
-def alike(random_table: Callable[..., CostTable], seed: int, inputs: list[list[int]], same: list[int], queues: int = 2) -> CostTable:
+def alike(
+    random_table: Callable[..., CostTable], seed: int, inputs: list[list[int]], same: list[int], queues: int = 2, precisions: int = 1
+) -> CostTable:
     """Op v reads the tensors ``inputs[v]`` (0: the graph's input), writes tensor v + 1 and costs what op ``same[v]`` costs."""
     n = len(inputs)
-    base = random_table(seed, n, queues, precisions=1, density=0.0, crossing_us=20, support=1.0)
+    base = random_table(seed, n, queues, precisions=precisions, density=0.0, crossing_us=20, support=1.0)
     preds = [sorted({t - 1 for t in row if t}) for row in inputs]
     copied = np.concatenate([np.arange(base.alt_start[v], base.alt_start[v + 1]) for v in same])
     rows = np.minimum([0, *(1 + v for v in same)], len(base.tensor_bytes) - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from exhaustive import optima, orders_of
-from random_costs import budget, heads, table
+from random_costs import alike, budget, heads, table
 
 from hetsched.partition.alike import Classes
 from hetsched.partition.chain import Chain, chains
@@ -52,3 +52,16 @@ def test_more_segments_cost_more_launches(random_table):
     bounds = [QueueCounts(window, classes, 0.0, 1.0, {1: n}, overlap=False).solve(budget(), 10.0).bound for n in range(5)]
     assert bounds == sorted(bounds)
     assert bounds[4] > bounds[1]
+
+
+@pytest.mark.parametrize("way", ["fractions", "roles", "sequences", "slots 0", "slots 1", "starts"])
+def test_no_way_of_raising_a_bound_passes_the_optimum_where_a_queue_has_two_domains(random_table, optimum, way):
+    graphs = [(seed, [[0], [1], [1], [2, 3]]) for seed in (4, 23, 37)]
+    tables = [alike(random_table, seed, inputs, [0, 1, 1, 3], precisions=2) for seed, inputs in graphs]
+    tables += [random_table(seed, 4, 2, density=0.5, precisions=2, crossing_us=us) for seed, us in ((11, 250), (1, 20), (2, 80), (3, 250))]
+    for c in map(Costs, tables):
+        best = optimum(c)["latency"]
+        for chain in chains(c):
+            tightened = Tightened(c, chain, budget())
+            tightened.raise_by(way, best * 2, INFINITE, 20.0, Patience(INFINITE))
+            assert tightened.chain.bound()[0] <= best * (1 + 1e-9)

@@ -135,3 +135,37 @@ def test_a_copy_in_the_models_own_order() -> None:
 def test_what_is_looked_at_shares_no_memory_with_the_arena(shape: tuple[int, ...], dtype: Any) -> None:
     stored = np.zeros(shape, dtype)
     assert not np.shares_memory(planar(stored), stored)
+
+
+def test_a_view_of_an_image_that_others_read_too(tmp_path: Any) -> None:
+    """Its bytes may be the image's own, which it must not put into another order."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    import hetsched
+
+    rng = np.random.default_rng(1)
+    constants = {n: (rng.standard_normal((8, 8, 3, 3)) / 8).astype(np.float32) for n in ("w", "v")} | {"s": np.array([1, -1])}
+    pads = {"pads": [1, 1, 1, 1]}
+    rows = [
+        ("Conv", ["x", "w"], ["a"], pads), ("Reshape", ["a", "s"], ["q"], {}), ("Conv", ["a", "v"], ["b"], pads),
+        ("Reshape", ["b", "s"], ["r"], {}), ("Add", ["q", "r"], ["y"], {}),
+    ]  # fmt: skip
+    nodes = [helper.make_node(t, i, o, name=o[0], **a) for t, i, o, a in rows]
+    ends = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", [1, 8, 10, 10]), ("y", None))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(v, k) for k, v in constants.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    ran = hetsched.run(tmp_path / "m.onnx", check=True, repeat=1)
+    assert ran.check is not None and ran.check.passed, ran.check.sentence()
+    names = {op.name: "numba" for op in load(tmp_path / "m.onnx").ops}
+    assert channels_last(load(tmp_path / "m.onnx"), dict.fromkeys(names, "f32"), names) == {"b"}
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 1, 1, 1]])
+def test_a_mean_over_everything_has_no_padding(against_ort: Any, pads: list[int]) -> None:
+    rng = np.random.default_rng(2)
+    constants = {"w": rng.standard_normal((8, 3, 1, 1)).astype(np.float32)}
+    pool = {"kernel_shape": [7, 7], "strides": [7, 7], "pads": pads}
+    nodes = [("Conv", ["x", "w"], ["a"], {}), ("AveragePool", ["a"], ["b"], pool), ("Relu", ["b"], ["y"], {})]
+    ours, theirs = against_ort(nodes, {"x": rng.standard_normal((1, 3, 7, 7)).astype(np.float32)}, constants, passes=True)
+    np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-4, atol=1e-6)

@@ -57,9 +57,10 @@ def test_two_cores_compute_what_one_does(graph: Any, plan_by_hand: Callable[...,
 
 
 def test_a_run_that_is_out_of_time_stops_and_can_be_repeated(graph: Any, plan_by_hand: Callable[..., Plan]) -> None:
-    feeds = make_inputs(graph, 0)
+    feeds, others = make_inputs(graph, 0), make_inputs(graph, 1)
     with compile_plan(graph, plan_by_hand(graph, lambda i: two_cores())) as executable:
         expected = executable.run(feeds).outputs["y"]
-        with pytest.raises(ExecutionError, match="time limit"):
-            executable.run(feeds, repeat=1_000_000, timeout_s=0.05)
-        np.testing.assert_array_equal(executable.run(feeds).outputs["y"], expected)
+        for _ in range(3):
+            with pytest.raises(ExecutionError, match="time limit"):
+                executable.run(others, repeat=1_000_000, timeout_s=0.05)
+            np.testing.assert_array_equal(executable.run(feeds).outputs["y"], expected)

@@ -61,6 +61,10 @@ class _NumbaSegment:
             if self.stop[0]:
                 raise AbortedError("the run was given up")
 
+    def forget(self) -> None:
+        """After a run that was not whole: count anew, elsewhere, since another thread may still look at the counters."""
+        self.shared, self.turn = np.zeros_like(self.shared), 0
+
 
 class NumbaDelegate:
     """Runs ops in order on the queue's pinned threads; the GIL is not held."""
@@ -114,11 +118,15 @@ class NumbaDelegate:
         ticket.wait()
         start = time.perf_counter_ns()
         ticket.stamps.append(start)
-        if compiled.native and ticket.observe is None and ticket.suspect is None:
-            compiled.run(0, len(compiled.stamps))
-            ticket.stamps.extend(np.concatenate([[start], compiled.stamps])[compiled.ends].tolist())
-        else:
-            _one_by_one(compiled, ticket)
+        try:
+            if compiled.native and ticket.observe is None and ticket.suspect is None:
+                compiled.run(0, len(compiled.stamps))
+                ticket.stamps.extend(np.concatenate([[start], compiled.stamps])[compiled.ends].tolist())
+            else:
+                _one_by_one(compiled, ticket)
+        except BaseException:
+            compiled.forget()
+            raise
         compiled.turn += 1
         ticket.signal()
 
@@ -198,6 +206,4 @@ def _one_by_one(compiled: _NumbaSegment, ticket: Ticket) -> None:
     except AbortedError:
         raise
     except Exception as e:
-        # The steps that were not reached were not counted. Count anew, elsewhere: another thread may still look at these.
-        compiled.shared, compiled.turn = np.zeros_like(compiled.shared), 0
         raise ExecutionError(f"node {compiled.labels[position]} failed while running: {type(e).__name__}: {e}") from e

@@ -306,7 +306,7 @@ class Lowering:
             args: the arguments for the units [first, last); scratch must be each part's own.
         """
         threads = 1 if self._job.team is None else self._job.team.threads
-        parts = 1 if threads == 1 else min(_PARTS * threads, -(-units // grain))
+        parts = 1 if threads == 1 else max(1, min(_PARTS * threads, -(-units // grain)))
         edges = [min(i * -(-units // (grain * parts)) * grain, units) for i in range(parts + 1)]
         self.steps.append(tuple(Call(kernel, (), args(a, b)) for a, b in pairwise(edges) if a < b))
 
