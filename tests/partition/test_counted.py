@@ -6,6 +6,7 @@ import pytest
 from exhaustive import optima, orders_of
 from random_costs import alike, budget, heads, table
 
+from hetsched.partition import tightening
 from hetsched.partition.alike import Classes
 from hetsched.partition.chain import Chain, chains
 from hetsched.partition.counted import QueueCounts
@@ -55,7 +56,8 @@ def test_more_segments_cost_more_launches(random_table):
 
 
 @pytest.mark.parametrize("way", ["fractions", "roles", "sequences", "slots 0", "slots 1", "starts"])
-def test_no_way_of_raising_a_bound_passes_the_optimum_where_a_queue_has_two_domains(random_table, optimum, way):
+def test_no_way_of_raising_a_bound_passes_the_optimum_where_a_queue_has_two_domains(random_table, optimum, monkeypatch, way):
+    monkeypatch.setattr(tightening, "FEW_OPS", 0)
     graphs = [(seed, [[0], [1], [1], [2, 3]]) for seed in (4, 23, 37)]
     tables = [alike(random_table, seed, inputs, [0, 1, 1, 3], precisions=2) for seed, inputs in graphs]
     tables += [random_table(seed, 4, 2, density=0.5, precisions=2, crossing_us=us) for seed, us in ((11, 250), (1, 20), (2, 80), (3, 250))]
