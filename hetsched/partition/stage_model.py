@@ -59,8 +59,8 @@ class Spot(NamedTuple):
     stage: float
 
 
-class Answer(NamedTuple):
-    """A bound in seconds (infinite: above the limit), whether more work could raise it, spots of the inner ops, the work done."""
+class Staged(NamedTuple):
+    """A bound in seconds (infinite: above the limit), whether more work could raise it, the spots of inner ops, the work done."""
 
     bound: float
     open: bool
@@ -269,7 +269,7 @@ class StageModel:
         self.model.add(sum(away) >= 2 * several)
         self.model.add_bool_or([*beside, several])
 
-    def solve(self, budget: Budget, units: float) -> Answer:
+    def solve(self, budget: Budget, units: float) -> Staged:
         """Search for about ``units`` of work."""
         from ortools.sat.python import cp_model
 
@@ -284,9 +284,9 @@ class StageModel:
         status = solver.solve(self.model, Keep())
         used = model_units(self.model) + float(solver.response_proto.deterministic_time) / DETERMINISTIC_PER_UNIT
         if status == cp_model.INFEASIBLE:
-            return Answer(INFINITE, False, (), used)
+            return Staged(INFINITE, False, (), used)
         bound = max(self.known, float(solver.best_objective_bound) * self.tick)
-        return Answer(bound, status != cp_model.OPTIMAL, tuple(answers[-KEPT:]), used)
+        return Staged(bound, status != cp_model.OPTIMAL, tuple(answers[-KEPT:]), used)
 
     def _placed(self, chosen: Callable[[Any], int]) -> tuple[Spot, ...]:
         """Spots of the inner ops: what may come early does, and is ordered by when its segment begins."""

@@ -12,8 +12,8 @@ from hetsched.partition.orders import by_stage
 from hetsched.partition.phases import PER_STATE
 from hetsched.partition.problem import Budget, Problem, Solution
 from hetsched.partition.search import as_solution
-from hetsched.partition.stage_model import Spot
-from hetsched.partition.stages import Staged, staged
+from hetsched.partition.stage_model import Spot, Staged
+from hetsched.partition.stages import staged
 from hetsched.partition.tightening import LEAST_GAIN, PER_WINDOW, SERIAL_STATES, STAGED_OPS, Tightened
 from hetsched.partition.timing import Costs, figures, value
 

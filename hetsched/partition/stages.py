@@ -7,27 +7,15 @@ fractions of ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hetsched.partition.overlap import Window
 from hetsched.partition.problem import Budget
-from hetsched.partition.stage_model import Spot, StageModel
+from hetsched.partition.stage_model import Spot, Staged, StageModel
 
 INFINITE = float("inf")
 MOST = 3
 """Segments of the main queue that are modelled one by one."""
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A bound in seconds (infinite: above the limit), whether more work could raise it, the answers that were kept, the work done."""
-
-    bound: float
-    open: bool
-    placed: tuple[tuple[Spot, ...], ...]
-    units: float
 
 
 def main_queue(window: Window) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_decoder import SMALL
 
 import hetsched
 from hetsched.app.chatting import SimulatedChat
@@ -20,11 +21,6 @@ from hetsched.errors import OptionError
 from hetsched.segments import schedule
 
 PHONE = "snapdragon-8-gen-3"
-SMALL: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 300, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
-    "tie_word_embeddings": True, "dtype": "float16",
-}  # fmt: skip
 Runner = Callable[..., tuple[int, str, str]]
 
 

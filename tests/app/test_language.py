@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_decoder import SMALL
 
 import hetsched
 from hetsched.app.explaining import explain_plan
@@ -27,11 +28,6 @@ from hetsched.segments import schedule
 from hetsched.states import cache_bytes, kv_bytes_per_token
 
 PHONE = "snapdragon-8-gen-3"
-SMALL: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 300, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
-    "tie_word_embeddings": True, "dtype": "float16",
-}  # fmt: skip
 PER_TOKEN = 2 * 2 * 2 * 32 * 2  # 2 · layers · kv_heads · head_dim · bytes
 EMBEDDING = 300 * 64 * 2
 Folder = Callable[..., Path]

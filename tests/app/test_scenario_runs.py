@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_decoder import SMALL
 
 import hetsched
 from hetsched.app.scenario_runs import Simulations
@@ -18,11 +19,6 @@ from hetsched.errors import InputError
 from hetsched.scenarios import Findings, Prepared
 
 PHONE = "snapdragon-8-gen-3"
-SMALL: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 300, "rms_norm_eps": 1e-5, "max_position_embeddings": 4096,
-    "tie_word_embeddings": True, "dtype": "float16",
-}  # fmt: skip
 BASE: dict[str, Any] = {"soc": PHONE, "dims.width": 96, "time_limit_s": 0.3, "duration": "2min"}
 
 
