@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ coverage: $(STAMP) models ## Test coverage (numba-compiled lines do not count as
 
 bench-kernels: $(STAMP) models ## Kernels against numpy and ONNX Runtime, then whole models against it on one thread and two, interleaved
 	@a=0; $(BIN)/python -m hetsched_kernels.benchmark || a=1; $(BIN)/python -m hetsched_kernels.benchmark_language || a=1; $(BIN)/python tests/bench_runtime.py || a=1; exit $$a
+
+bench-qnn-support: $(STAMP) ## Which operators of the AI Hub graphs the QNN provider takes, beside the support table (GRAPHS=..., ONLY="--only vit")
+	@$(BIN)/python tests/bench_qnn_support.py $(GRAPHS) $(ONLY)
 
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py

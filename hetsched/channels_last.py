@@ -18,6 +18,8 @@ from hetsched.sharing import ELEMENTWISE, view_of
 _CLAMPS = ("", "Relu", "Clip")
 #: Images of no more channels are padded, and their convolution kernels' rows read whole.
 FEW_CHANNELS = 4
+#: Results that a row of a transposed convolution's kernel must make: with fewer, rows of registers are nearly empty.
+WIDE = 16
 #: Arithmetic on two operands, and functions of one stored byte.
 ARITHMETIC = ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub")
 FUNCTIONS = ("Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Silu", "Tanh")
@@ -52,7 +54,7 @@ def _follows(op: Op, graph: Graph, kept: set[str]) -> bool:
     if not any(x.name in kept and x.dtype is DType.F32 for x in reads) or not _is_float_image(y):
         return False
     if op.type in ("GlobalAveragePool", "AveragePool"):
-        return _over_everything(op, graph)
+        return over_everything(op, graph)
     if op.type == "MaxPool":
         return True
     if op.type not in ELEMENTWISE or op.domain:
@@ -117,6 +119,18 @@ def _convolves(op: Op, graph: Graph, precision: str) -> bool:
     return _symmetric(w, graph)
 
 
+def _convolves_apart(op: Op, graph: Graph, precision: str) -> bool:
+    """A transposed convolution whose windows lie side by side, and whose kernel's rows make many results."""
+    if len(op.inputs) < 2 or precision != "f32" or op.attr_int("group", 1) != 1:
+        return False
+    x, w, y = (graph.tensors[n] for n in (*op.inputs[:2], op.outputs[0]))
+    if not w.is_constant or len(w.shape) != 4 or w.shape[1] * w.shape[3] < WIDE or not all(_is_image(t) or _is_float_image(t) for t in (x, y)):
+        return False
+    plain = not any((*op.attr_ints("pads", ()), *op.attr_ints("output_padding", ()))) and set(op.attr_ints("dilations", ())) <= {1}
+    apart = op.attr_ints("strides", (1, 1)) == w.shape[2:]
+    return plain and apart and y.shape[2:] == tuple(n * k for n, k in zip(x.shape[2:], w.shape[2:], strict=True))
+
+
 def _symmetric(w: Tensor, graph: Graph) -> bool:
     """Whether weights are int8 with zero points 0, or floats that will be."""
     q = w.quantization
@@ -165,6 +179,35 @@ def sum_before(op: Op, graph: Graph) -> Op | None:
     return before if len(tensors) == 3 and all(_is_image(t) and t.shape == x.shape for t in tensors) else None
 
 
+def sum_after(op: Op, graph: Graph) -> Op | None:
+    """The sum of two float32 images, and perhaps its clamp, the only reader of ``op``, a convolution: one pass computes both."""
+    if op.type not in ("Conv", "FusedConv") or op.attr_int("group", 1) != 1 or op.attr_str("activation", ""):
+        return None
+    if not works_channels_last(op, graph, "f32") or op.outputs[0] in graph.output_set:
+        return None
+    readers = graph.consumers.get(op.outputs[0], ())
+    after = graph.ops[readers[0]] if len(readers) == 1 else None
+    if after is None or after.domain or len(after.outputs) != 1:
+        return None
+    body = _added_parts(after)
+    kinds = tuple(o.type for o in body)
+    if kinds[0] != "Add" or not (len(body) == 1 or (kinds[1:] in (("Relu",), ("Clip",)) and body[1].inputs[0] == body[0].outputs[0])):
+        return None
+    shape, images = graph.tensors[op.outputs[0]].shape, [graph.tensors.get(n) for n in (*body[0].inputs, *after.outputs)]
+    alike = all(t is not None and _is_float_image(t) and t.shape == shape for t in images)
+    return after if alike and len(images) == 3 and body[0].inputs.count(op.outputs[0]) == 1 else None
+
+
+def _added_parts(after: Op) -> tuple[Op, ...]:
+    return after.body if after.type == "FusedElementwise" else (after,)
+
+
+def added(op: Op, after: Op) -> str:
+    """What is added to the result of ``op`` in the sum ``after``."""
+    summands = _added_parts(after)[0].inputs
+    return summands[1] if summands[0] == op.outputs[0] else summands[0]
+
+
 def _pools(op: Op, graph: Graph, precision: str) -> bool:
     """A largest value is stored as it was read only where both are stored alike."""
     if not _images(op, graph, 1):
@@ -185,10 +228,11 @@ def _numbers(t: Tensor, graph: Graph) -> tuple[float, int]:
 
 def _averages(op: Op, graph: Graph, precision: str) -> bool:
     """A mean over all positions."""
-    return _images(op, graph, 1) and _over_everything(op, graph)
+    return _images(op, graph, 1) and over_everything(op, graph)
 
 
-def _over_everything(op: Op, graph: Graph) -> bool:
+def over_everything(op: Op, graph: Graph) -> bool:
+    """Whether the window of ``op``, a pool, is its whole image."""
     x, y = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     padded = any(op.attr_ints("pads", ())) or op.attr_str("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
     return not padded and y.shape[2:] == (1, 1) and op.attr_ints("kernel_shape", x.shape[2:]) == x.shape[2:]
@@ -200,6 +244,7 @@ def _maps(op: Op, graph: Graph, precision: str) -> bool:
 
 
 _RULES: Mapping[str, Callable[[Op, Graph, str], bool]] = {
-    "Conv": _convolves, "FusedConv": _convolves, "MaxPool": _pools,
+    "Conv": _convolves, "FusedConv": _convolves, "ConvTranspose": _convolves_apart, "FusedConvTranspose": _convolves_apart,
+    "MaxPool": _pools,
     "GlobalAveragePool": _averages, "AveragePool": _averages, **dict.fromkeys(FUNCTIONS, _maps), **dict.fromkeys(ARITHMETIC, _operates),
 }  # fmt: skip

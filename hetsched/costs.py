@@ -26,9 +26,6 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 #: Bits of a 4-bit weight with its share of a 16-bit scale for every 32, as in GGUF's Q4_0.
 FOUR_BITS = 4.5
 
-#: A wait expected to be shorter is spun on, a longer one blocks (DESIGN.md section 5): what a sync costs, what a plan's
-#: fence says and what the runtime does.
-SPIN_LIMIT_S = 50e-6
 
 _OPTIONAL = ("loss", "effort", "cache_bytes")
 

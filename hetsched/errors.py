@@ -9,6 +9,7 @@
     │   │   └── ShapeError              an operator does not accept the shapes that it is given; names the node
     │   ├── SoCError          a SoC file or a SoC name
     │   ├── PlanError         a plan or deployment file, or a placement that breaks its rules
+    │   │   └── DelegateError     a vendor runtime is absent, or an artefact of it is damaged or for another SoC
     │   ├── RangesError       a file of activation ranges, or one that belongs to another model
     │   ├── TraceError        a trace file
     │   └── OptionError       a command-line option or an API argument
@@ -84,6 +85,10 @@ class SoCError(InputError):
 
 class PlanError(InputError):
     """A plan file is malformed, or a plan breaks one of its own rules."""
+
+
+class DelegateError(PlanError):
+    """A vendor's runtime is not here, has no device for the plan, or a stored artefact of it is damaged or made for another SoC."""
 
 
 class RangesError(InputError):

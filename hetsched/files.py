@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,6 +63,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OptionError: the folder does not exist or cannot be written, or there is something else at ``path``.
     """
+    import tempfile
+
     check_destination(path, option="")
     try:
         target = path.resolve()
@@ -96,3 +97,11 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def is_plan_file(path: Path) -> bool:
+    """Whether a file looks like JSON (a plan), judged by its first byte that is not white space."""
+    if not path.is_file():
+        return path.suffix == ".json"
+    with path.open("rb") as f:
+        return f.read(256).lstrip()[:1] == b"{"

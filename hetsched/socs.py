@@ -6,13 +6,13 @@ Units are in the names: ``_hz, _v, _w, _j, _s, _bytes, _bytes_s, _ops_s`` (opera
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hetsched.cores import cores_of
 from hetsched.errors import SoCError
 from hetsched.fusions import CONSERVATIVE, Fusions
 from hetsched.soc_battery import Battery
@@ -22,36 +22,6 @@ from hetsched.soc_thermal import OTHER_SOURCES, Thermal
 Kind = Literal["cpu", "gpu", "npu"]
 #: Id of this machine, measured.
 HOST = "host"
-#: No queue has more cores; a longer list is a slip or an attack.
-MAX_CORES = 1024
-_CORE_LIST = re.compile(r"\d{1,18}(?:-\d{1,18})?(?:,\d{1,18}(?:-\d{1,18})?)*")
-
-
-def cores_of(target: str) -> tuple[int, ...]:
-    """Core numbers that a queue target such as ``cpu:2-4,7`` names, ascending; empty if it names a whole processor.
-
-    Raises:
-        SoCError: what follows the colon is not a list of cores, a range runs backwards, or it names more than
-            :data:`MAX_CORES` cores.
-
-    Examples:
-        >>> cores_of("cpu:2-4,7")
-        (2, 3, 4, 7)
-        >>> cores_of("npu")
-        ()
-    """
-    _, colon, text = target.partition(":")
-    if not colon:
-        return ()
-    if not _CORE_LIST.fullmatch(text):
-        raise SoCError(f"the queue {target[:80]!r} does not name cores: write it as 'cpu:0-3' or 'cpu:0,2'")
-    ends = [part.partition("-") for part in text.split(",")]
-    ranges = [(int(first), int(last or first)) for first, _, last in ends]
-    if any(first > last for first, last in ranges):
-        raise SoCError(f"the queue {target[:80]!r} has a range of cores that runs backwards: write the lower core first")
-    if sum(last - first + 1 for first, last in ranges) > MAX_CORES:
-        raise SoCError(f"the queue {target[:80]!r} names more than {MAX_CORES} cores: no queue has that many")
-    return tuple(sorted({core for first, last in ranges for core in range(first, last + 1)}))
 
 
 class OperatingPoint(Strict):
@@ -113,6 +83,9 @@ class Processor(Strict):
     """Which row of the cost model's parameters applies (``cortex, hexagon, adreno, ...``); None: the kind's default."""
     clusters: tuple[Cluster, ...] = Field(min_length=1)
     delegate: str = "numba"
+    compiler_target: Annotated[dict[Name, str], Field(max_length=16, exclude_if=lambda given: not given)] = Field(default_factory=dict)
+    """What its vendor's compiler calls it: options of the delegate that name the chip (``htp_arch, soc_model`` of ``qnn``)."""
+    compiler_target_source: Annotated[str, Field(max_length=500, exclude_if=lambda given: not given)] = ""
     support: str | None = None
     """Which accelerator table of ``ops_support`` applies; None: everything the CPU kernels have."""
     float_dtype: Literal["f32", "f16"] = "f32"
@@ -122,6 +95,9 @@ class Processor(Strict):
     """Reachable alone."""
     core_bandwidth_bytes_s: Rate | None = None
     """Reachable by one core, for queues of a few cores; None: one core can use all of ``bandwidth_bytes_s``."""
+    serial_share: Annotated[Figure, within(0, 10)] | None = None
+    """Of a core's work, what more cores of a queue do not speed up: n reach the sum of their rates over 1 + share (n - 1); None: as
+    the cost model's parameters of the family say."""
     onchip_bytes: Bytes
     launch_s: Seconds
     op_overhead_s: Seconds

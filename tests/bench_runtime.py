@@ -4,7 +4,10 @@
     python tests/bench_runtime.py [NAME ...] [--rounds N] [--threads 1|2] [--profile]
 
 Both run in turn, many times; the ratio of each pair counts, and the median of the ratios. One thread: processor time, which
-other users of the machine disturb least; two: wall time. INT8 models without a file of their own are quantized here by ONNX
+other users of the machine disturb least; two: wall time, and before every timed run a rest and a run that is not timed, because
+threads of the one that ran before still spin for a while and hold a core.
+
+INT8 models without a file of their own are quantized here by ONNX
 Runtime's static quantization (Q/DQ, int8 weights per channel, uint8 activations), with seeded random samples: their speed
 is what is compared. ``--profile`` prints the operator types of ours, most expensive first.
 """
@@ -17,9 +20,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +40,8 @@ from hetsched.runtime import Executable, compile, make_inputs, supported
 ROOT = Path(__file__).parent.parent
 #: Composites that no kernel of this project runs.
 WITHOUT_KERNELS = ("Attention", "MergedMatMul", "SkipLayerNorm")
+#: After so long no thread spins any more: ONNX Runtime's do for about 40 ms after a run.
+_REST_S = 0.06
 FOLDERS = (ROOT / "models", ROOT.parent / "shared" / "models" / "real")
 
 
@@ -216,14 +222,17 @@ def rows(wanted: list[Model], threads: list[int], rounds: int, profile: bool, fo
 
 
 def _measured(executable: Executable, feeds: dict[str, Any], session: Any, threads: int, rounds: int) -> Row:
-    clock = time.process_time if threads == 1 else time.perf_counter
-    pairs = []
-    for _ in range(rounds + 3):
+    def timed(call: Callable[[], object]) -> float:
+        if threads > 1:
+            time.sleep(_REST_S)
+            call()
         start = clock()
-        executable.run(feeds, trace=False)
-        middle = clock()
-        session.run(None, feeds)
-        pairs.append((middle - start, clock() - middle))
+        call()
+        return clock() - start
+
+    clock = time.process_time if threads == 1 else time.perf_counter
+    calls = partial(executable.run, feeds, trace=False), partial(session.run, None, feeds)
+    pairs = [(timed(calls[0]), timed(calls[1])) for _ in range(rounds + 3)]
     mine, other = zip(*pairs[3:], strict=True)
     return Row(MODELS[0], threads, 1e3 * median(mine), 1e3 * median(other), median(b / a for a, b in pairs[3:]))
 

@@ -9,11 +9,13 @@ from hetsched.graph import DType, Graph, Op, Tensor
 from hetsched_cost_models.language import language_work
 from hetsched_cost_models.operators import CLASSES
 
-_VECTOR, _CONV1, _CONV, _GROUPED, _DEPTHWISE, _GEMM, _MATMUL, _SMALL, _STRIDED, _TRANSPOSED = range(len(CLASSES))
+_VECTOR, _CONV1, _CONV, _GROUPED, _DEPTHWISE, _GEMM, _MATMUL, _SMALL, _STRIDED, _TRANSPOSED, _CONV3 = range(len(CLASSES))
 #: Classes of depthwise convolutions.
 DEPTHWISE = frozenset({_DEPTHWISE, _SMALL, _STRIDED})
 #: Rows of at most so many columns are short for vector units.
 _SHORT_ROW = 16
+#: Convolutions of fewer channels are never computed with fewer products.
+_THIN = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,13 @@ def _conv_class(op: Op, group: int, x_shape: tuple[int, ...], y_shape: tuple[int
         return _STRIDED if op.attr_ints("strides", (1,))[-1] > 1 else _DEPTHWISE
     if group > 1:
         return _GROUPED
+    if (
+        len(x_shape) == 4
+        and op.attr_ints("kernel_shape", ()) == (3, 3)
+        and set(op.attr_ints("strides", (1,))) == {1}
+        and per_group >= _THIN
+    ):
+        return _CONV3 if set(op.attr_ints("dilations", (1,))) == {1} else _CONV
     return _CONV1 if kernel == 1 else _CONV
 
 

@@ -16,9 +16,22 @@ MATRIX = CONVOLUTIONS | PRODUCTS
 COMPOSITES = ("Attention", "GroupQueryAttention", "MoE", "QMoE", "CausalConv", "SelectiveScan")
 
 #: Classes of matrix work, in the order of the arrays. ``vector`` has no multiply-accumulates.
-CLASSES = ("vector", "conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul", "depthwise_small", "depthwise_strided", "transposed")
-#: Classes that a processor without figures of their own treats as another one. ``depthwise_small``: at most 16 columns out.
-CLASS_LIKE = {"depthwise_small": "depthwise", "depthwise_strided": "depthwise", "transposed": "conv"}
+CLASSES = (
+    "vector",
+    "conv1x1",
+    "conv",
+    "grouped",
+    "depthwise",
+    "gemm",
+    "matmul",
+    "depthwise_small",
+    "depthwise_strided",
+    "transposed",
+    "conv3x3",
+)
+#: Classes that a processor without figures of their own treats as another one. ``depthwise_small``: at most 16 columns out;
+#: ``conv3x3``: 3 x 3 with stride 1, which some compute with fewer products.
+CLASS_LIKE = {"depthwise_small": "depthwise", "depthwise_strided": "depthwise", "transposed": "conv", "conv3x3": "conv"}
 
 #: Kinds of vector work, in the order of the arrays; the cost model has a factor per kind, relative to ``elementwise``.
 VECTOR_KINDS = (

@@ -16,6 +16,10 @@ _FILE = Path(__file__).parent / "parameters.yaml"
 FITTED = Path(__file__).parent / "fitted"
 
 
+#: The peak precision of integer work on floats that are quantized as they arrive, where it has figures of its own.
+DYNAMIC = "i8-dynamic"
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
     """Parameters of one processor family. Shares and factors are dimensionless; ``fixed_s`` are seconds.
@@ -57,10 +61,10 @@ class Family:
     """Runtimes that compute floats in float16 where all cores have a rate for it."""
 
     def share(self, cls: str, peak: str, overrides: dict[str, float]) -> float:
-        """Utilisation of one class at one peak precision (``f32, f16, i8``); the SoC file's figure wins."""
+        """Utilisation of one class at one peak precision (``f32, f16, i8``, :data:`DYNAMIC`); the SoC file's figure wins."""
         for name in (cls, CLASS_LIKE.get(cls, cls)):
             for source in (overrides, self.utilisation):
-                for key in (f"{name}/{peak}", name):
+                for key in _keys(name, peak):
                     if key in source:
                         return source[key]
         return 1.0
@@ -207,8 +211,17 @@ def vector_factors(family: Family, peak: str, overrides: dict[str, float]) -> li
 def matrix_factors(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:
     """Cost factors of the bytes that matrix work reads and writes, in the order of :data:`CLASSES` (``matrix/conv1x1/f32``)."""
     known = _known_factors(family, overrides)
-    default = _factor(known, "matrix", peak)
-    return [known.get(f"matrix/{c}/{peak}", known.get(f"matrix/{CLASS_LIKE.get(c, c)}/{peak}", default)) for c in CLASSES]
+    return _by_class(known, "matrix", peak, _factor(known, "matrix", peak))
+
+
+def result_factors(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:
+    """Cost of each element that matrix work writes, in bytes of vector work, in the order of :data:`CLASSES` (``result/conv1x1/i8``)."""
+    return _by_class(_known_factors(family, overrides), "result", peak, 0.0)
+
+
+def _by_class(known: dict[str, float], what: str, peak: str, default: float) -> list[float]:
+    keys = {c: [f"{what}/{key}" for name in (c, CLASS_LIKE.get(c, c)) for key in _keys(name, peak)[:-1]] for c in CLASSES}
+    return [next((known[k] for k in keys[c] if k in known), default) for c in CLASSES]
 
 
 def _known_factors(family: Family, overrides: dict[str, float]) -> dict[str, float]:
@@ -217,10 +230,15 @@ def _known_factors(family: Family, overrides: dict[str, float]) -> dict[str, flo
 
 def _factor(known: dict[str, float], kind: str, peak: str) -> float:
     for name in (kind, KIND_LIKE.get(kind, kind)):
-        for key in (f"{name}/{peak}", name):
+        for key in _keys(name, peak):
             if key in known:
                 return known[key]
     return 0.0 if kind == "view" else 1.0
+
+
+def _keys(name: str, peak: str) -> tuple[str, ...]:
+    """How figures of a class or kind are named, the most special first."""
+    return tuple(dict.fromkeys((f"{name}/{peak}", f"{name}/{'i8' if peak == DYNAMIC else peak}", name)))
 
 
 def class_shares(family: Family, peak: str, overrides: dict[str, float]) -> list[float]:

@@ -1,7 +1,7 @@
 """Roofline of every operator on one queue at one precision, vectorised over the graph.
 
     time  = t0 + max(compute, traffic / bandwidth)
-    compute = pace * (2 * macs * padding / (peak * utilisation) + factor * bytes / vector_rate)
+    compute = pace * (2 * macs * padding / (peak * utilisation) + (factor * bytes + result_factor * results) / vector_rate)
     traffic = weights * share + activations * s(activations / C),   s(x) = x^4 / (1 + x^4)
 
 ``s`` is the share of an operator's activations that spill from on-chip memory of size ``C`` (form b of the public study on
@@ -11,14 +11,16 @@ except on a CPU whose caches hold the whole model.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched.socs import Cluster, Processor, SoC, cores_of
+from hetsched.cores import cores_of
+from hetsched.socs import Cluster, Processor, SoC
 from hetsched_cost_models.matrices import DEPTHWISE
 from hetsched_cost_models.operators import VECTOR_KINDS
-from hetsched_cost_models.parameters import Family, class_shares, family_of, matrix_factors, vector_factors
+from hetsched_cost_models.parameters import DYNAMIC, Family, class_shares, family_of, matrix_factors, result_factors, vector_factors
 from hetsched_cost_models.residency import spill
 from hetsched_cost_models.what_if import Extra, Traffic, extra_of, served
 from hetsched_cost_models.work import FloatArray, Work
@@ -80,8 +82,9 @@ def queue_rates(soc: SoC, target: str) -> Rates:
     precisions = sorted({p for c in processor.clusters for p in c.peak_ops_s})
     peak = {p: sum(share[c.name] * c.peak_ops_s[p].value for c in processor.clusters if p in c.peak_ops_s) for p in precisions}
     used = [c for c in processor.clusters if share[c.name] > 0]
-    if family.serial_share is not None:
-        together = 1.0 + family.serial_share * max(0.0, sum(share[c.name] * max(1, len(c.cores)) for c in used) - 1.0)
+    serial = family.serial_share if processor.serial_share is None else processor.serial_share.value
+    if serial is not None:
+        together = 1.0 + serial * max(0.0, sum(share[c.name] * max(1, len(c.cores)) for c in used) - 1.0)
         peak = {p: v / together for p, v in peak.items() if all(p in c.peak_ops_s for c in used)}
     active = sum(share[c.name] * (c.dynamic_w.value + c.leakage_w.value) for c in used)
     dynamic = sum(share[c.name] * c.dynamic_w.value for c in used)
@@ -171,7 +174,7 @@ def _overrides(rates: Rates) -> dict[str, float]:
 def _matrix_s(work: Work, macs: FloatArray, rates: Rates, name: str, peak: float) -> FloatArray:
     """[n] seconds of an op's multiply-accumulates at its share of the ``peak`` that is called ``name``."""
     family, depthwise = rates.family, np.isin(work.cls, sorted(DEPTHWISE))
-    shares = np.array(class_shares(family, name, _overrides(rates)))[work.cls]
+    shares = _of_class(class_shares, work, rates, name)
     padded = padding(work, family.align) * (row_padding(work) if rates.processor.kind == "cpu" else 1.0)
     if family.depthwise_window:
         padded = np.where(depthwise, padded * family.depthwise_window / np.maximum(work.k, 1.0), padded)
@@ -179,10 +182,18 @@ def _matrix_s(work: Work, macs: FloatArray, rates: Rates, name: str, peak: float
     return np.asarray(2.0 * (macs * padded + family.fill_macs * (macs > 0.0)) * shallow / (peak * shares))
 
 
+def _of_class(figures: Callable[[Family, str, dict[str, float]], list[float]], work: Work, rates: Rates, name: str) -> FloatArray:
+    """[n] the figure of each op's class; integer work on floats that are quantized as they arrive may have others."""
+    own = np.array(figures(rates.family, name, _overrides(rates)))[work.cls]
+    if name != "i8":
+        return own
+    return np.where(work.quant_elems > 0.0, own, np.array(figures(rates.family, DYNAMIC, _overrides(rates)))[work.cls])
+
+
 def _vector_bytes(work: Work, rates: Rates, precision: str, storage: Storage, activation: FloatArray) -> tuple[FloatArray, FloatArray]:
     """[n] bytes of vector work, weighed by what they cost, and the cost of a byte of each op."""
     kinds = vector_factors(rates.family, PEAK_OF[precision], _overrides(rates))
-    moved = np.array(matrix_factors(rates.family, PEAK_OF[precision], _overrides(rates)))[work.cls]
+    moved = _of_class(matrix_factors, work, rates, PEAK_OF[precision])
     factor = np.where(work.kind == _MATRIX, moved, np.array(kinds)[work.kind])
     size = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
     on_cpu = rates.processor.kind == "cpu"
@@ -190,7 +201,8 @@ def _vector_bytes(work: Work, rates: Rates, precision: str, storage: Storage, ac
         size = size + _dequantized(work, factor, kinds[_CONVERT])
     # Accelerators apply a fused function on the way out; a CPU computes it.
     fused = 2.0 * kinds[_TRANSCENDENTAL] if on_cpu else factor
-    return size + fused * work.activation_elems * storage.float_bytes, factor
+    results = work.macs / np.maximum(work.k, 1.0) * _of_class(result_factors, work, rates, PEAK_OF[precision])
+    return size + fused * work.activation_elems * storage.float_bytes + results, factor
 
 
 def _working(rates: Rates, at_peak: FloatArray, compute: FloatArray, overhead: FloatArray) -> FloatArray:

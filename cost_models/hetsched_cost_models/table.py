@@ -8,10 +8,11 @@ from math import inf
 
 import numpy as np
 
-from hetsched.costs import SPIN_LIMIT_S, CostTable, Domain, FloatArray, Queue
+from hetsched.costs import CostTable, Domain, FloatArray, Queue
 from hetsched.errors import OptionError, UnknownRuntimeError, UnsupportedModelError
 from hetsched.graph import Graph
 from hetsched.socs import SoC
+from hetsched.spinning import SPIN_LIMIT_S
 from hetsched_cost_models import certainty, delegated, energy, hexagon, language_rates
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.features import features_of

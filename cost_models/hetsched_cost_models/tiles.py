@@ -28,7 +28,7 @@ KINDS = (
 )  # fmt: skip
 _OF_CLASS = {
     **{c: c for c in ("conv1x1", "conv", "grouped", "depthwise", "gemm", "matmul")},
-    "transposed": "conv", "depthwise_small": "depthwise", "depthwise_strided": "depthwise",
+    "transposed": "conv", "conv3x3": "conv", "depthwise_small": "depthwise", "depthwise_strided": "depthwise",
 }  # fmt: skip
 _OF_KIND = {
     **{k: k for k in ("view", "norm", "softmax", "pool", "resize", "reduce", "gather")},

@@ -25,7 +25,7 @@ from hetsched_cost_models.residency import spill
 from hetsched_cost_models.work import BoolArray, FloatArray, Work
 
 _PRODUCT = CLASSES.index("gemm")
-_SPARSE = [CLASSES.index(c) for c in ("conv1x1", "conv", "transposed", "gemm")]
+_SPARSE = [CLASSES.index(c) for c in ("conv1x1", "conv", "conv3x3", "transposed", "gemm")]
 _INDEX_BITS = 2.0
 
 

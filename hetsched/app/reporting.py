@@ -12,11 +12,11 @@ from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage
 from hetsched.app.planned import Planned
 from hetsched.app.running import Ran
-from hetsched.app.sessions import is_plan_file, read_plan
+from hetsched.app.sessions import read_plan
 from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Simulated
 from hetsched.errors import OptionError
-from hetsched.files import check_destination, check_page, write_atomically
+from hetsched.files import check_destination, check_page, is_plan_file, write_atomically
 from hetsched.plans import Stage
 from hetsched.socs import SoC
 from hetsched.trace import Trace

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.app.language import PlannedLanguage
-from hetsched.app.planned import Planned
-from hetsched.app.sessions import open_session
-from hetsched.app.static_ranges import STATIC, is_float_model
-from hetsched.app.utilisation import write_from_spans
+from hetsched.app.stored_runs import Place, Said
 from hetsched.errors import OptionError
+from hetsched.files import is_plan_file
 from hetsched.graph import Graph
-from hetsched.ranges import TensorRange, read_ranges
-from hetsched.socs import SoC
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
-    from hetsched.runtime import CheckReport, RunResult
+    from hetsched.app.planned import Planned
+    from hetsched.runtime import CheckReport, Executable, RunResult
+    from hetsched.socs import SoC
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 MAX_INPUT_BYTES = 4 << 30
 #: Inputs that reach further beyond their calibrated range than this share of its width are worth a word.
@@ -37,17 +37,36 @@ _HEADER_BYTES = 1 << 16
 class Ran:
     """A real run and what it was a run of."""
 
-    planned: Planned
+    said: Said
     result: RunResult = field(repr=False)
+    open: Callable[[], Planned] = field(repr=False)
+    """Gives the plan with its graph and cost table, which a stored executable does not need."""
     check: CheckReport | None = field(default=None, repr=False)
     inputs: str = "seeded noise"
     delegate: str = "as planned"
     notes: tuple[str, ...] = ()
+    emulated: Mapping[str, str] = field(default_factory=dict)
+    """What stood in for the processor of a queue; latencies mean nothing then."""
 
     @property
+    def runners(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the delegates of each queue."""
+        return self.said.runners
+
+    @cached_property
+    def planned(self) -> Planned:
+        """What ran, with its graph and its cost table."""
+        return self.open()
+
+    @cached_property
     def trace(self) -> Trace:
-        """What happened when."""
-        return self.result.trace
+        """What happened when, and how much of their peak the processors computed."""
+        from hetsched.app.utilisation import write_from_spans
+
+        trace = self.result.trace
+        if self.planned.soc.is_host or self.delegate == "null":  # elsewhere the times are not those of the plan's processors
+            write_from_spans(trace, self.planned)
+        return trace
 
     @property
     def outputs(self) -> dict[str, npt.NDArray[Any]]:
@@ -58,17 +77,23 @@ class Ran:
         """The stable keys of ``run --json``."""
         lat = np.asarray(self.result.latencies_s)
         out: dict[str, Any] = {
-            "model": self.planned.graph.name,
-            "soc": self.planned.soc.id,
+            "model": self.said.model,
+            "soc": self.said.soc,
             "inputs": self.inputs,
             "delegate": self.delegate,
             "repeat": len(lat),
             "latency_ms": {"first": float(lat[0]) * 1e3, "median": float(np.median(lat)) * 1e3, "min": float(lat.min()) * 1e3},
-            "predicted_ms": self.planned.plan.prediction.latency_s * 1e3,
-            "predicted_ms_interval": [v * 1e3 for v in self.planned.plan.prediction.latency_interval_s],
+            "predicted_ms": self.said.predicted_s * 1e3,
+            "predicted_ms_interval": [v * 1e3 for v in self.said.interval_s],
             "outputs": {k: list(v.shape) for k, v in sorted(self.outputs.items())},
             "check": None if self.check is None else self.check.summary(),
         }
+        if self.said.runners:
+            out["delegates"] = {q: list(names) for q, names in self.said.runners.items()}
+        if self.result.copied_bytes:
+            out["copied_bytes"] = self.result.copied_bytes
+        if self.emulated:
+            out["emulated"] = dict(self.emulated)
         if self.notes:
             out["notes"] = list(self.notes)
         return out
@@ -124,34 +149,76 @@ def run(
     check: bool = False,
     repeat: int = 5,
     seed: int = 0,
-    delegate: str | None = None,
+    delegate: str | Mapping[str, str] | None = None,
     **plan_options: Any,
 ) -> Ran:
     """Execute a plan here (or plan a model for the host first).
 
     Args:
         target: a plan file, a model file, a graph, or a :class:`Planned`.
-        soc: where to plan, if ``target`` is a model (only ``host`` can run here, unless ``delegate`` is ``null``).
+        soc: where to plan, if ``target`` is a model (only ``host`` can run here, unless ``delegate`` says who stands in).
         inputs: an ``.npz`` file or arrays by input name; None: seeded noise.
         check: compare every operator's output with ONNX Runtime.
         repeat: number of inferences.
         seed: of the noise.
-        delegate: ``null`` runs any plan without computing; None: what the plan says.
+        delegate: ``null`` runs any plan without computing; names by queue or processor (``{"npu": "qnn", "cpu": "numba"}``) run a
+            plan for another SoC, with its NPU or GPU emulated; None: what the plan says.
         **plan_options: passed to :func:`hetsched.app.planning.plan` if ``target`` is a model.
 
     Raises:
         OptionError: bad inputs, or a plan that cannot run on this machine.
         ExecutionError: an operator failed; the message names the user's node.
     """
-    from hetsched.runtime import check as check_against_reference
-    from hetsched.runtime import compile as compile_plan
-    from hetsched.runtime import make_inputs
-    from hetsched.runtime.inputs import validate_feeds
-
     if not 1 <= repeat <= 1_000_000:
         raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
     if seed < 0:
         raise OptionError(f"--seed {seed} makes no sense: use a whole number of at least 0")
+    if isinstance(target, (str, Path)) and soc is None and delegate is None and not check:
+        ran = run_stored(Path(target), inputs, repeat, seed, plan_options.get("level", 0))
+        if ran is not None:
+            return ran
+    return _compile_and_run(target, soc, inputs, check, repeat, seed, delegate, plan_options)
+
+
+def run_stored(path: Path, inputs: str | Path | Arrays | None, repeat: int, seed: int, level: int) -> Ran | None:
+    """Run a plan file as :func:`run`, from what an earlier run of it has left.
+
+    Returns:
+        None if there is nothing, or it was left by a run with another seed, or there is something to be said about the arguments.
+
+    Raises:
+        OptionError: bad inputs.
+        ExecutionError: an operator failed.
+    """
+    if repeat < 1 or seed < 0 or not is_plan_file(path) or not path.is_file():
+        return None
+    found = Place(path, level).find()
+    if found is None:
+        return None
+
+    def reopened() -> Planned:
+        from hetsched.app.sessions import open_session
+
+        return open_session(path, level=level)
+
+    with found.executable as executable:
+        feeds = found.noise(seed) if inputs is None else _given(inputs, executable.graph)
+        return None if feeds is None else _run(executable, found.said, reopened, feeds, inputs, repeat, seed)
+
+
+def _compile_and_run(
+    target: str | Path | Graph | Planned, soc: str | Path | SoC | None, inputs: str | Path | Arrays | None, check: bool, repeat: int,
+    seed: int, delegate: str | Mapping[str, str] | None, plan_options: Mapping[str, Any],
+) -> Ran:  # fmt: skip
+    from hetsched.app.language import PlannedLanguage
+    from hetsched.app.sessions import open_session
+    from hetsched.runtime import check as check_against_reference
+    from hetsched.runtime import compile as compile_plan
+    from hetsched.runtime import make_inputs
+
+    # Made first, so that it knows of changes of the files while they are read.
+    path = Path(target) if isinstance(target, (str, Path)) and soc is None and delegate is None else None
+    place = Place(path, plan_options.get("level", 0)) if path is not None and path.is_file() and is_plan_file(path) else None
     planned = open_session(target, soc, **plan_options)
     if isinstance(planned, PlannedLanguage):
         raise OptionError(
@@ -161,25 +228,54 @@ def run(
     if delegate != "null":
         _refuse_without_ranges(planned)
     calibrated = {} if delegate == "null" else _calibrated(planned)
-    if inputs is None:
-        feeds, described = make_inputs(planned.graph, seed, calibrated), f"seeded noise (seed {seed}{_WITHIN if calibrated else ''})"
-    elif isinstance(inputs, (str, Path)):
-        feeds, described = read_inputs(Path(inputs), planned.graph), Path(inputs).name
-    else:
-        feeds, described = validate_feeds(planned.graph, inputs), "given arrays"
-    notes = [] if inputs is None else _beyond(calibrated, feeds)
-    with compile_plan(planned.graph, planned.plan, soc=planned.soc.id, delegate=delegate) as executable:
+    feeds = make_inputs(planned.graph, seed, calibrated) if inputs is None else _given(inputs, planned.graph)
+    with compile_plan(planned.graph, planned.plan, soc=planned.soc, delegate=delegate) as executable:
+        assigned, prediction = executable.assigned, planned.plan.prediction
+        said = Said(
+            planned.graph.name, planned.soc.id, prediction.latency_s, prediction.latency_interval_s, calibrated,
+            {} if assigned is None else assigned.of_queue,
+        )  # fmt: skip
         report = None
         if check:
             observed = executable.run(feeds, observe=True)
-            report = check_against_reference(planned.graph, planned.plan, feeds, observed)
-        executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
-        result = executable.run(feeds, repeat=repeat)
-    result.trace.model = planned.graph.name
-    write_from_spans(result.trace, planned)
+            report = check_against_reference(planned.graph, planned.plan if assigned is None else assigned.plan, feeds, observed)
+        ran = _run(executable, said, lambda: planned, feeds, inputs, repeat, seed)
+        if place is not None:
+            place.keep(executable, planned, said, (seed, feeds) if inputs is None else None)
+    told = delegate if isinstance(delegate, str) else "as chosen" if delegate else "as planned"
+    emulated = {} if assigned is None else assigned.emulated
+    notes = [*ran.notes, *(ran.result.trace.notes if emulated else ())]
     if delegate is None and planned.soc.is_host:
-        notes.extend(_faster(planned.plan.prediction.latency_s, min(result.latencies_s)))
-    return Ran(planned, result, report, described, delegate or "as planned", tuple(notes))
+        notes.extend(_faster(prediction.latency_s, min(ran.result.latencies_s)))
+    return replace(ran, check=report, delegate=told, notes=tuple(notes), emulated=emulated)
+
+
+def _given(inputs: str | Path | Arrays, graph: Graph) -> dict[str, npt.NDArray[Any]]:
+    """Inputs from a file or from arrays, checked."""
+    from hetsched.runtime.inputs import validate_feeds
+
+    return read_inputs(Path(inputs), graph) if isinstance(inputs, (str, Path)) else validate_feeds(graph, inputs)
+
+
+def _run(
+    executable: Executable,
+    said: Said,
+    opened: Callable[[], Planned],
+    feeds: Arrays,
+    inputs: str | Path | Arrays | None,
+    repeat: int,
+    seed: int,
+) -> Ran:
+    """Run an executable, and say on which inputs."""
+    if inputs is None:
+        described = f"seeded noise (seed {seed}{_WITHIN if said.calibrated else ''})"
+    else:
+        described = Path(inputs).name if isinstance(inputs, (str, Path)) else "given arrays"
+    executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
+    result = executable.run(feeds, repeat=repeat)
+    result.trace.model = said.model
+    notes = [] if inputs is None else _beyond(said.calibrated, feeds)
+    return Ran(said, result, opened, inputs=described, notes=tuple(notes))
 
 
 def _faster(predicted_s: float, fastest_s: float) -> list[str]:
@@ -194,6 +290,8 @@ def _faster(predicted_s: float, fastest_s: float) -> list[str]:
 
 def _calibrated(planned: Planned) -> dict[str, tuple[float, float]]:
     """Smallest and largest value of each input that the plan's ranges file has."""
+    from hetsched.ranges import TensorRange, read_ranges
+
     if planned.ranges_path is None:
         return {}
     ranges = read_ranges(planned.ranges_path).ranges
@@ -218,6 +316,8 @@ def _beyond(calibrated: Mapping[str, tuple[float, float]], feeds: Mapping[str, n
 
 def _refuse_without_ranges(planned: Planned) -> None:
     """Static integers need to know what they stand for."""
+    from hetsched.app.static_ranges import STATIC, is_float_model
+
     if planned.soc.is_host and planned.deployment.precision == STATIC and is_float_model(planned.graph):
         name = planned.graph.name if planned.graph.source is None else planned.graph.source.name
         raise OptionError(

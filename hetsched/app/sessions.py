@@ -16,19 +16,12 @@ from hetsched.app.planning import plan
 from hetsched.app.splitting import split
 from hetsched.app.static_ranges import ranges_of_plan
 from hetsched.errors import ModelError, OptionError, PlanError, SoCError
+from hetsched.files import is_plan_file
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
 from hetsched.plan_rules import check_graph
 from hetsched.plans import OPERATOR_SET, Deployment
 from hetsched.socs import SoC
-
-
-def is_plan_file(path: Path) -> bool:
-    """Whether a file looks like JSON (a plan), judged by its first byte that is not white space."""
-    if not path.is_file():
-        return path.suffix == ".json"
-    with path.open("rb") as f:
-        return f.read(256).lstrip()[:1] == b"{"
 
 
 def open_session(target: str | Path | Graph | Planned, soc: str | Path | SoC | None = None, level: int = 0, **plan_options: Any) -> Planned:

@@ -27,6 +27,11 @@ def _run() -> int:
     from hetsched.errors import HetschedError
 
     try:
+        from hetsched.cli import quick
+
+        done = quick.answer(args)
+        if done is not None:
+            return done
         from hetsched.cli.commands import app
 
         code = app(args=args, prog_name="hetsched", standalone_mode=False)

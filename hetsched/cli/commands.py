@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli import machine_commands, measurement_commands, planning_commands, study_commands
+from hetsched.cli import language_commands, machine_commands, measurement_commands, planning_commands, study_commands
+from hetsched.cli.headings import LANGUAGE
 from hetsched.cli.limit_options import Level
 from hetsched.cli.phone_options import Battery, Case, Charging, Loads
 from hetsched.cli.policy_options import Policies
@@ -27,7 +28,7 @@ from hetsched.cli.scenario_options import (
     Workload,
 )
 from hetsched.cli.shared_options import Dim, Json, Precision, Ranges, Soc, Trace, WhatIf
-from hetsched.cli.verbs import Verbs
+from hetsched.cli.verbs import Headed, Verbs
 
 app = typer.Typer(
     name="hetsched",
@@ -129,24 +130,44 @@ def simulate(
         simulating.show_simulation(result, trace)
 
 
-@app.command(short_help="Execute a plan on this machine")
+@app.command(cls=Headed, short_help="Execute a plan, or let a language model answer, on this machine")
 def run(
     target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
     soc: Soc = None,
     inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Compare every operator with ONNX Runtime or another reference.")] = False,
     repeat: Annotated[int, typer.Option(metavar="N", help="Number of inferences.")] = 5,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the noise.")] = 0,
-    delegate: Annotated[str | None, typer.Option(metavar="NAME", help="One of 'hetsched delegates' for all; null: no computing.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the noise, or of the choice of tokens.")] = 0,
+    delegate: Annotated[
+        list[str], typer.Option(metavar="NAME|QUEUE=NAME", help="One of 'hetsched delegates' for all (null: no computing) or for a queue.")
+    ] = [],  # noqa: B006
     precision: Precision = "auto",
     ranges: Ranges = None,
     dim: Dim = [],  # noqa: B006
     level: Level = 0,
     trace: Trace = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="Y.npz", help="Write the outputs.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Let a language model answer (a GGUF file, or a plan of one).", rich_help_panel=LANGUAGE)
+    ] = None,
+    generate: language_commands.Generate = 256,
+    system: language_commands.System = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=LANGUAGE)] = False,
+    temperature: language_commands.Temperature = 0.0,
+    top_k: language_commands.TopK = 0,
+    top_p: language_commands.TopP = 1.0,
+    repetition: language_commands.Repetition = 1.0,
+    context: language_commands.Context = None,
+    kv: language_commands.Kv = "fp16",
     as_json: Json = False,
 ) -> None:
-    """Execute a plan on this machine."""
+    """Execute a plan on this machine, or let a language model answer a prompt."""
+    if prompt is not None:
+        language_commands.answer_one(
+            target, prompt, most=generate, system=system, raw=raw, sampling=(temperature, top_k, top_p, repetition, seed), context=context,
+            kv=kv, precision=precision, as_json=as_json,
+        )  # fmt: skip
+        return
     from hetsched.cli import running, show
 
     result = running.run_one(
@@ -208,5 +229,6 @@ def calibrate_ranges(
 
 
 machine_commands.register(app)
+language_commands.register(app)
 measurement_commands.register(app)
 study_commands.register(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from hetsched.cli.progress import progress
@@ -53,11 +54,11 @@ def _soc_row(soc: SoC) -> dict[str, Any]:
 
 
 def delegate_rows() -> list[dict[str, Any]]:
-    """One row a delegate: whether it can run here, its version, and why it cannot."""
+    """One row a delegate: whether it is present and available, its version and devices, what it runs and builds here, and why not."""
     from hetsched.runtime.delegates import delegate_targets, load_delegate
 
     rows = []
     for name in delegate_targets():
         probe = load_delegate(name).probe()
-        rows.append({"delegate": name, "runs here": "yes" if probe.available else "no", "version": probe.version, "why not": probe.reason})
+        rows.append({"delegate": name, "present": bool(probe.version), **asdict(probe)})
     return rows

@@ -33,13 +33,13 @@ def socs(
 
 def delegates(as_json: Json = False) -> None:
     """List what can execute plans on this machine, and why the rest cannot."""
-    from hetsched.cli import machine, show
+    from hetsched.cli import machine, show, show_machine
 
     rows = machine.delegate_rows()
     if as_json:
         show.json(rows)
     else:
-        show.rows("delegates", rows)
+        show_machine.delegates(rows)
 
 
 def calibrate(

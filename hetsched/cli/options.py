@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from hetsched.errors import OptionError
+from hetsched.files import is_plan_file
 from hetsched.quantities import SECONDS, number_and_unit
 
 T = TypeVar("T")
@@ -97,3 +99,14 @@ def dims(items: Sequence[str]) -> dict[str, int]:
             raise OptionError(f"--dim {name}={value}: the size must be a whole number from 1 to 2^31")
         out[name] = int(value)
     return out
+
+
+def plan_options(
+    target: Path, precision: str, dim: Sequence[str], ranges: Path | None = None, what_if: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Options that only a model (not a plan file) takes."""
+    if is_plan_file(target):
+        if dim or what_if or precision != "auto" or ranges is not None:
+            raise OptionError(f"{target} is already a plan: --dim, --precision, --ranges and --set belong to 'hetsched plan'")
+        return {}
+    return {"dims": dims(dim), "precision": precision, "ranges": ranges, "overrides": settings(what_if)}

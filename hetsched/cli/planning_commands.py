@@ -143,9 +143,9 @@ def explain(
 ) -> None:
     """Say why an operator is where it is, or what the vendor's default would lose."""
     from hetsched.app import explaining
-    from hetsched.cli import show, show_explanation, simulating
+    from hetsched.cli import options, show, show_explanation
 
-    model_only = {"soc": soc, **simulating.plan_options(plan_file, precision, dim, what_if=what_if)}
+    model_only = {"soc": soc, **options.plan_options(plan_file, precision, dim, what_if=what_if)}
     if op is None:
         whole = explaining.explain_plan(plan_file, phase, level, **model_only)
         show.json(show_explanation.plan_dict(whole)) if as_json else show_explanation.plan(whole)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hetsched.app.running import Ran, run
-from hetsched.cli import traces
+from hetsched.cli import options, traces
 from hetsched.cli.progress import progress
-from hetsched.cli.simulating import plan_options
+from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
 
 
@@ -20,7 +20,7 @@ def run_one(
     check: bool,
     repeat: int,
     seed: int,
-    delegate: str | None,
+    delegate: Sequence[str],
     precision: str,
     ranges: Path | None,
     dim: Sequence[str],
@@ -36,13 +36,37 @@ def run_one(
     with progress("running", quiet) as bar:
         bar.stage("planning and compiling")
         result = run(
-            target, soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate,
-            level=level, **plan_options(target, precision, dim, ranges),
+            target, soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegates_of(delegate),
+            level=level, **options.plan_options(target, precision, dim, ranges),
         )  # fmt: skip
-    traces.write(result.trace, trace)
+    if trace is not None:
+        traces.write(result.trace, trace)
     if output is not None:
         write_outputs(result, output)
     return result
+
+
+def delegates_of(given: Sequence[str]) -> str | dict[str, str] | None:
+    """``NAME`` for everything, or ``QUEUE=NAME`` as often as there are queues.
+
+    Raises:
+        OptionError: both, a queue twice, or nothing where a name should be.
+
+    Examples:
+        >>> delegates_of(["null"]), delegates_of(["npu=qnn", "cpu=numba"]), delegates_of([])
+        ('null', {'npu': 'qnn', 'cpu': 'numba'}, None)
+    """
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    chosen: dict[str, str] = {}
+    for text in given:
+        queue, equals, name = (part.strip() for part in text.rpartition("="))
+        if not (queue and equals and name):
+            raise OptionError(f"--delegate {text!r} names no queue: with several, write each as npu=qnn, gpu=wgpu, cpu=numba")
+        if queue in chosen:
+            raise OptionError(f"--delegate {text!r}: {queue} has {chosen[queue]} already")
+        chosen[queue] = name
+    return chosen or None
 
 
 def write_outputs(result: Ran, path: Path) -> None:

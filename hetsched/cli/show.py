@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from hetsched.cli.lines import counted, printable
 from hetsched.sizes import size
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from hetsched.app.planned import Planned
     from hetsched.app.running import Ran
     from hetsched.partition import PlanDiff
     from hetsched.passes import PassReport
     from hetsched.plans import Plan, Prediction
 
+    console: Console
+
 Rows = Sequence[Sequence[str]]
-console = Console(highlight=False, soft_wrap=False)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "console":
+        return _console()
+    raise AttributeError(f"module 'hetsched.cli.show' has no attribute {name!r}")
+
+
+@cache
+def _console() -> Console:
+    """Where tables go. It is made for the first of them: single lines need no more than ``print``."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
 
 
 def json(value: object) -> None:
@@ -35,12 +50,38 @@ def json(value: object) -> None:
 def line(text: str) -> None:
     """Print one line; what a terminal would obey is escaped. A terminal gets it broken between words, what is below further in."""
     shown = printable(text)
-    if console.is_terminal and cell_len(shown) > console.width:
+    if _is_terminal() and _cells(shown) > _console().width:
         indent = " " * (len(shown) - len(shown.lstrip()))
         shown = fill(
-            shown, console.width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+            shown, _console().width, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False, drop_whitespace=True
         )
     print(shown)
+
+
+def _is_terminal() -> bool:
+    """Whether lines are for a person's eyes, as far as can be told without the console."""
+    made = _console.cache_info().currsize > 0
+    return _console().is_terminal if made or (sys.stdout is not None and sys.stdout.isatty()) else False
+
+
+def _cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _escaped(text: str) -> str:
+    """A text that the console shows as it is."""
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _table(**options: Any) -> Table:
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, **options)
 
 
 def seconds(value: float | None) -> str:
@@ -75,31 +116,31 @@ def table(title: str, columns: Sequence[str], rows: Rows, numeric: Sequence[int]
     """
     shown = _fitting(_widths(columns, rows), spare)
     _title(title)
-    out = Table(box=None, pad_edge=False, header_style="bold")
+    out = _table(header_style="bold")
     for i in shown:
         out.add_column(columns[i], justify="right" if i in numeric else "left", overflow="fold", no_wrap=i == whole)
     for row in rows:
-        out.add_row(*(escape(printable(row[i])) for i in shown))
-    console.print(out)
+        out.add_row(*(_escaped(printable(row[i])) for i in shown))
+    _console().print(out)
     _say_left_out(columns, shown)
 
 
 def _title(text: str) -> None:
     """A line of its own over a table, which a narrow table would break."""
     if text:
-        console.print(escape(printable(text)), style="italic")
+        _console().print(_escaped(printable(text)), style="italic")
 
 
 def _widths(heads: Sequence[str], rows: Rows) -> list[int]:
     """Width of each column; a head may have several lines."""
-    return [max(cell_len(printable(t)) for t in (*head.split("\n"), *(row[i] for row in rows))) for i, head in enumerate(heads)]
+    return [max(_cells(printable(t)) for t in (*head.split("\n"), *(row[i] for row in rows))) for i, head in enumerate(heads)]
 
 
 def _fitting(widths: Sequence[int], spare: Sequence[int]) -> list[int]:
     """Indices of the columns that are shown: all without those of ``spare`` that have to go."""
     shown = list(range(len(widths)))
     for i in spare:
-        if sum(widths[j] + 2 for j in shown) - 2 <= console.width:
+        if sum(widths[j] + 2 for j in shown) - 2 <= _console().width:
             break
         shown.remove(i)
     return shown
@@ -123,17 +164,17 @@ def grouped(title: str, columns: Sequence[str], groups: Mapping[str, Rows], nume
     _title(title)
 
     def show(cells: Rows, style: str = "") -> None:
-        out = Table(box=None, pad_edge=False, show_header=False, style=style)
+        out = _table(show_header=False, style=style)
         for i in shown:
             free = i == shown[-1] and i not in numeric
             out.add_column(justify="right" if i in numeric else "left", width=None if free else widths[i], overflow="fold")
         for row in cells:
-            out.add_row(*(escape(row[i]) for i in shown))
-        console.print(out)
+            out.add_row(*(_escaped(row[i]) for i in shown))
+        _console().print(out)
 
     show([heads], "bold")
     for heading, group in groups.items():
-        console.print(escape(printable(heading)))
+        _console().print(_escaped(printable(heading)))
         show([[f"  {printable(row[0])}", *(printable(c) for c in row[1:])] for row in group])
     _say_left_out(columns, shown)
 
@@ -261,6 +302,10 @@ def ran(result: Ran, trace: Path | None) -> None:
     lat, (low, high) = s["latency_ms"], s["predicted_ms_interval"]
     if s["delegate"] == "null":
         line(f"{s['model']}: nothing was computed (delegate null); the schedule was played in {seconds(lat['median'] / 1e3)}")
+    elif result.emulated:
+        who = ", ".join(f"{q} by {' and '.join(names)}" for q, names in result.runners.items())
+        line(f"{s['model']} as planned for {s['soc']}, {s['inputs']}: {who}")
+        line(f"  {', '.join(result.emulated)} emulated: {seconds(lat['median'] / 1e3)} here says nothing about {s['soc']}")
     else:
         measured = f"measured {seconds(lat['median'] / 1e3)} (median of {s['repeat']}, best {seconds(lat['min'] / 1e3)})"
         line(f"{s['model']} on this machine, {s['inputs']}: {measured}")

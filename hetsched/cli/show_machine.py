@@ -1,8 +1,8 @@
-"""What ``hetsched calibrate`` measured, in units for people."""
+"""What ``hetsched calibrate`` measured, in units for people, and what ``hetsched delegates`` found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetsched.cli.show import line, seconds, table
@@ -36,6 +36,20 @@ def measurement(measured: Mapping[str, Any]) -> None:
     for note in measured["notes"]:
         line(f"note: {note}")
     line("plans for --soc host rest on this; 'hetsched calibrate --json' has every figure")
+
+
+def delegates(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Two or three lines a delegate: what it is, what it runs here or why not, and what it can only build."""
+    for row in rows:
+        version = row["version"] or "not present"
+        line(f"{row['delegate']} {version}" + (f" on {', '.join(row['devices'])}" if row["devices"] else ""))
+        if not row["available"]:
+            line(f"  does not run here: {row['reason']}")
+        else:
+            emulated = f"; emulated by {row['emulated']}: no times" if row["emulated"] else ""
+            line(f"  runs here: {row['runs']}{emulated}")
+        if row["builds"]:
+            line(f"  builds: {row['builds']}")
 
 
 def _kernels(measured: Mapping[str, Any]) -> list[list[str]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hetsched.app.chatting import SimulatedChat
 from hetsched.app.language_simulating import SimulatedLanguage
-from hetsched.app.sessions import is_plan_file
 from hetsched.app.sharing import SimulatedTogether
 from hetsched.app.simulating import Scenario, Simulated, simulate, simulate_policies
 from hetsched.cli import options, traces
 from hetsched.cli.progress import progress
+from hetsched.files import is_plan_file
 
 
 def simulate_one(
@@ -32,7 +31,7 @@ def simulate_one(
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
         result = simulate(
-            target, soc, scenario, policy=policy, progress=bar.share, level=level, **plan_options(target, precision, dim, what_if=what_if)
+            target, soc, scenario, policy=policy, progress=bar.share, level=level, **options.plan_options(target, precision, dim, what_if=what_if)
         )  # fmt: skip
     traces.write(result.trace, trace)
     return result
@@ -98,16 +97,3 @@ def simulate_shared(
         )  # fmt: skip
     traces.write(found.trace, trace)
     return found
-
-
-def plan_options(
-    target: Path, precision: str, dim: Sequence[str], ranges: Path | None = None, what_if: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Options that only a model (not a plan file) takes."""
-    from hetsched.errors import OptionError
-
-    if is_plan_file(target):
-        if dim or what_if or precision != "auto" or ranges is not None:
-            raise OptionError(f"{target} is already a plan: --dim, --precision, --ranges and --set belong to 'hetsched plan'")
-        return {}
-    return {"dims": options.dims(dim), "precision": precision, "ranges": ranges, "overrides": options.settings(what_if)}

@@ -73,6 +73,9 @@ def _conv_transpose(b: MilBuilder) -> None:
     if wanted:
         total = [f - w for f, w in zip(full, wanted, strict=True)]
         begins = [max(t, 0) // 2 for t in total]
+        given = _pads(b, b.shape(x)[2:], kernel, strides, dilations)
+        if [p + q for p, q in zip(given[:rank], given[rank:], strict=True)] == total:  # an output shape that says nothing new
+            begins = given[:rank]
         attrs["pads"] = (*begins, *(max(t, 0) - p for t, p in zip(total, begins, strict=True)))
         attrs["output_padding"] = tuple(max(-t, 0) for t in total)
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hetsched.costs import SPIN_LIMIT_S, CostTable
+from hetsched.costs import CostTable
 from hetsched.plans import Fence
 from hetsched.segments import Schedule, Segment
+from hetsched.spinning import SPIN_LIMIT_S
 
 
 def happens_before(segments: Sequence[Segment], waits: Sequence[tuple[int, int]]) -> list[int]:

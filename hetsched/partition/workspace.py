@@ -1,17 +1,18 @@
 """Workspace of the CPU kernels: what an op needs beside its tensors while it runs, and what a queue therefore keeps.
 
 Operators of a queue run one after another and share one pool, as large as the largest of them. The figures follow the kernels
-(``docs/kernels.md``): a padded copy of a convolution's input (one group at a time; of images that are kept channels last, only where
-they have few channels), rows of a product packed as 8-bit integers, a panel of a right operand in float32, a float32 copy of what is
-stored as integers where the kernel computes on reals, and a copy of what lies in another order than the kernel works in
-(:mod:`hetsched.channels_last`). What is smaller than :data:`SMALL` in all (tiles, tables) is left out. Accelerators keep their
+(``docs/kernels.md``): a padded copy of a convolution's input (one group at a time; of images that are kept channels last, where
+they have few channels, or 8 bits and windows that reach beyond them), transformed tiles of a float32 one, rows of a product packed as
+8-bit integers, a panel of a right operand in float32, a float32 copy of what is stored as integers where the kernel computes on reals,
+and a copy of what lies in another order than the kernel works in (:mod:`hetsched.channels_last`). What is smaller than :data:`SMALL` in
+all (tiles, tables) is left out. Accelerators keep their
 workspace to themselves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +26,10 @@ SMALL = 1 << 16
 PANEL = 4 * 48
 """Bytes of a panel for each of its rows: the widest register tile."""
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
+#: Gates of recurrent layers, which make a product of all steps first.
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+#: Of convolutions by 3 x 3 kernels: least channels and tiles for which tiles are transformed, and bytes of those transformed together.
+_THIN, _MANY_TILES, _TOGETHER = 16, 32, 1 << 20
 _PRODUCTS = frozenset({"FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 #: Operators that move or convert stored integers without computing on them.
 _STORED = frozenset({
@@ -69,6 +74,8 @@ def kept_last(graph: Graph, precision: str) -> frozenset[str]:
 
 def workspace_of(graph: Graph, op: Op, precision: str, last: frozenset[str] = frozenset()) -> int:
     """Bytes that a CPU kernel needs beside the op's tensors, to about :data:`SMALL`; ``last`` are the tensors kept channels last."""
+    if not op.domain and op.type in _OWN:
+        return _OWN[op.type](graph, op)
     if op.domain or not op.outputs or not op.outputs[0]:
         return 0
     own, written = works_channels_last(op, graph, precision), graph.tensors[op.outputs[0]]
@@ -76,17 +83,35 @@ def workspace_of(graph: Graph, op: Op, precision: str, last: frozenset[str] = fr
     images = [t for t in _images(graph, op) if (t.name in last) != (own or follows)]
     copied = sum(t.nbytes for t in images)
     if own or follows:
-        return copied + (_padded(graph, op) if op.type in _CONVOLUTIONS else 0)
+        if op.type in _CONVOLUTIONS:
+            return copied + _channels_last(graph, op, precision)
+        return copied + (4 * sum(t.elements for t in _quantized(graph, op)) if "ConvTranspose" in op.type else 0)
     return copied + _planar(graph, op, precision)
 
 
-def _padded(graph: Graph, op: Op) -> int:
-    """The padded copy of a channels-last image of few channels whose kernel's rows are read whole."""
+def _channels_last(graph: Graph, op: Op, precision: str) -> int:
+    """The padded copy of an image of few channels, or of bytes that no stride passes over; or the transformed tiles of one in float32."""
     x, w, out = (graph.tensors[n] for n in (*op.inputs[:2], op.outputs[0]))
-    if x.shape[1] > FEW_CHANNELS or w.shape[3] == 1 or op.attr_int("group", 1) > 1 or op.attr_ints("dilations", (1, 1))[1] > 1:
+    strides, dilations = op.attr_ints("strides", (1, 1)), op.attr_ints("dilations", (1, 1))
+    if op.attr_int("group", 1) > 1:
         return 0
-    reach = zip(out.shape[2:], w.shape[2:], op.attr_ints("strides", (1, 1)), strict=True)
-    return x.nbytes // math.prod(x.shape[2:]) * math.prod((o - 1) * s + k for o, k, s in reach)
+    few = x.shape[1] <= FEW_CHANNELS and w.shape[3] > 1 and dilations[1] == 1
+    if precision == "f32" and not few:
+        simple = w.shape[2:] == (3, 3) and strides == dilations == (1, 1) and min(w.shape[:2]) >= _THIN
+        return _transformed(out, w) if simple else 0
+    reach = [(o - 1) * s + (k - 1) * d + 1 for o, k, s, d in zip(out.shape[2:], w.shape[2:], strides, dilations, strict=True)]
+    copied = few or (strides == (1, 1) and math.prod(reach) > math.prod(x.shape[2:]))
+    return x.elements // math.prod(x.shape[2:]) * x.dtype.bits // 8 * math.prod(reach) if copied else 0
+
+
+def _transformed(out: Tensor, w: Tensor) -> int:
+    """Tiles of 4 x 4 or 2 x 2 results and of what they are made of, transformed, as many as are worked on together."""
+    for size in (4, 2):
+        tiles = out.shape[0] * math.prod(-(-n // size) for n in out.shape[2:])
+        if tiles >= _MANY_TILES:
+            each = 4 * (size + 2) ** 2 * sum(-(-c // _THIN) * _THIN for c in w.shape[:2])
+            return each * min(tiles, max(_TOGETHER // each, _THIN))
+    return 0
 
 
 def _images(graph: Graph, op: Op) -> list[Tensor]:
@@ -112,6 +137,26 @@ def _quantized(graph: Graph, op: Op) -> list[Tensor]:
     """Computed tensors of an op that are stored as integers that stand for reals."""
     names = dict.fromkeys((*graph.activations(op), *(o for o in op.outputs if o)))
     return [graph.tensors[n] for n in names if graph.tensors[n].quantization is not None]
+
+
+def _recurrent(graph: Graph, op: Op) -> int:
+    """What the inputs give to the gates of all steps and directions, and float32 copies of what is stored as integers."""
+    x, r = (graph.tensors[op.inputs[i]] for i in (0, 2))
+    return 4 * (x.elements // x.shape[-1] * r.shape[0] * _GATES[op.type] * r.shape[2] + sum(t.elements for t in _quantized(graph, op)))
+
+
+def _mixture(graph: Graph, op: Op) -> int:
+    """An expert's rows, their hidden values twice, and which they are."""
+    (tokens, width), inner = graph.tensors[op.inputs[0]].shape, graph.tensors[op.inputs[-1]].shape[-1]
+    return 4 * tokens * (2 * op.attr_int("experts_per_token", 1) + width + 2 * inner)
+
+
+def _sample(graph: Graph, op: Op) -> int:
+    """The scores, the weights that are left and where they came from."""
+    return 0 if op.attr_str("method", "greedy") == "greedy" else 12 * graph.tensors[op.inputs[0]].shape[-1]
+
+
+_OWN: Mapping[str, Callable[[Graph, Op], int]] = {**dict.fromkeys(_GATES, _recurrent), "MoE": _mixture, "Sample": _sample}
 
 
 def _convolution(op: Op, x: Tensor, w: Tensor, out: Tensor, integer: bool) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from hetsched import socs
+from hetsched import cores
 from hetsched.errors import SoCError
 
 _CORES = re.compile(r"^[a-z0-9_.-]+:\d[\d,-]*$")
@@ -23,7 +23,7 @@ def cores_of(queue: str) -> tuple[int, ...]:
         >>> cores_of("npu")
         ()
     """
-    return socs.cores_of(queue) if _CORES.match(queue) else ()
+    return cores.cores_of(queue) if _CORES.match(queue) else ()
 
 
 def usable(queue: str) -> tuple[int, ...]:

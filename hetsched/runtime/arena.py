@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import PlanError
 from hetsched.graph import Graph, Tensor
-from hetsched.plans import Buffer
+
+if TYPE_CHECKING:
+    from hetsched.plans import Buffer
 
 #: One cache line, and the width of an AVX-512 register.
 ALIGNMENT = 64
@@ -43,7 +45,7 @@ class Arena:
     """One allocation of ``nbytes``, from which typed views are cut."""
 
     def __init__(self, nbytes: int) -> None:
-        whole = aligned_empty((nbytes + _SLACK,), np.uint8)
+        whole = self.whole = aligned_empty((nbytes + _SLACK,), np.uint8)
         # Touch every page now: page faults belong to compilation, not to the first run.
         whole.fill(0)
         self.bytes: npt.NDArray[np.uint8] = whole[:nbytes]
@@ -92,8 +94,15 @@ class Scratch:
     """Temporary storage of one queue. Ops of a queue run one after another, so they share it."""
 
     def __init__(self) -> None:
-        self._slab: npt.NDArray[np.uint8] = aligned_empty((_SMALLEST_SLAB,), np.uint8)
+        #: All memory that was ever given away.
+        self.slabs: list[npt.NDArray[np.uint8]] = []
+        self._slab = self.slab(_SMALLEST_SLAB)
         self._used = 0
+
+    def slab(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Uninitialised memory that lives as long as this scratch."""
+        self.slabs.append(aligned_empty((nbytes,), np.uint8))
+        return self.slabs[-1]
 
     def reset(self) -> None:
         """Start the next op: everything taken before may be overwritten."""
@@ -106,7 +115,7 @@ class Scratch:
         start = -(-self._used // ALIGNMENT) * ALIGNMENT
         if start + nbytes > len(self._slab):
             # Arrays that are already cut keep their old slab alive; doubling bounds the waste by half.
-            self._slab = aligned_empty((max(2 * len(self._slab), nbytes),), np.uint8)
+            self._slab = self.slab(max(2 * len(self._slab), nbytes))
             start = 0
         self._used = start + nbytes
         return self._slab[start : start + nbytes].view(dtype).reshape(shape)

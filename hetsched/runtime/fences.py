@@ -1,6 +1,7 @@
 """Fences between queues: a flag per segment, signalled once an iteration, waited for by spinning and then by blocking.
 
-A flag holds the number of the last iteration (*epoch*) that its segment finished, so it never has to be reset.
+A flag holds the number of the last iteration (*epoch*) that its segment finished, so it never has to be reset. Work that a vendor's
+runtime does elsewhere ends with a :class:`Completion`, whatever tells of it: a callback of the runtime, a queue of a device.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.costs import SPIN_LIMIT_S
 from hetsched.errors import ExecutionError
+from hetsched.runtime.code import Code, compiled
+from hetsched.spinning import SPIN_LIMIT_S
 
 #: A blocked waiter looks at the abort flag and the deadline this often.
 _POLL_S = 0.1
@@ -26,7 +28,7 @@ _PAUSES = 1000
 
 
 def _spins(pause: Callable[[int], None]) -> int:
-    """How many spins fit in :data:`~hetsched.costs.SPIN_LIMIT_S` on this machine; only how long a waiter spins depends on it."""
+    """How many spins fit in :data:`~hetsched.spinning.SPIN_LIMIT_S` on this machine; only how long a waiter spins depends on it."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
@@ -39,20 +41,56 @@ class AbortedError(ExecutionError):
     """Another queue failed; this one stops."""
 
 
+class Completion:
+    """The end of one piece of work that is done elsewhere: set once, from any thread."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the work has ended, well or not."""
+        return self._ended.is_set()
+
+    def done(self, error: BaseException | None = None) -> None:
+        """Say that the work has ended, and with which error, if it failed."""
+        self._error = error
+        self._ended.set()
+
+    def wait(self, check: Callable[[], None]) -> None:
+        """Return once the work has ended.
+
+        Args:
+            check: raises when there is no more reason to wait (:attr:`hetsched.runtime.delegates.base.Ticket.check`).
+
+        Raises:
+            BaseException: what the work failed with, or what ``check`` raised.
+        """
+        self.settle(check)
+        if self._error is not None:
+            raise self._error
+
+    def settle(self, check: Callable[[], None]) -> None:
+        """Return once the work has ended, however it did: what has been given up must be over before its memory is used again."""
+        while not self._ended.wait(_POLL_S):
+            check()
+
+
 class FenceBoard:
     """The flags of one plan's segments, the abort flag and the deadline."""
 
-    def __init__(self, segments: int) -> None:
-        from hetsched_kernels import fence
-
-        self._signal = fence.signal.compile()
-        self._spin = fence.wait_ge.compile()
-        self.spins = _spins(fence.pause.compile())
+    def __init__(self, segments: int, code: Code | None = None) -> None:
+        code = code or compiled()
+        self._signal, self._spin = code.signal, code.wait_ge
+        self.spins = _spins(code.pause)
         self.flags: npt.NDArray[np.int64] = np.zeros(max(segments, 1) * _STRIDE, np.int64)
         self._changed = threading.Condition()
         self._blocked = 0
         #: What compiled code looks at: not 0 while the run is being given up.
         self.stop: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+        #: Called when the run is given up, to stop what runs in a vendor's runtime.
+        self.stoppers: list[Callable[[], None]] = []
         self.aborted = False
         self.deadline = float("inf")
 
@@ -74,6 +112,8 @@ class FenceBoard:
         """Make every present and future wait end with :class:`AbortedError` until :meth:`reset`."""
         self.aborted = True
         self.stop[0] = 1
+        for stop in self.stoppers:
+            stop()
         with self._changed:
             self._changed.notify_all()
 

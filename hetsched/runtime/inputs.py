@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from hetsched.errors import OptionError
 from hetsched.graph import DType, Graph, Role, Tensor
-from hetsched.runtime.index_values import ALONG_AXIS, first_misfit
 
 #: Smallest and largest value of an input.
 Bounds: TypeAlias = tuple[float, float]
@@ -35,6 +34,8 @@ def make_inputs(graph: Graph, seed: int = 0, within: Mapping[str, Bounds] | None
     Raises:
         OptionError: no noise makes indices that are within what they index; the message names the node.
     """
+    from hetsched.runtime.index_values import first_misfit
+
     bounds = {name: within[name] for name in graph.inputs if name in within} if within else {}
     feeds = _drawn(graph, seed, bounds, {})
     limits: dict[str, int] = {}
@@ -113,6 +114,8 @@ def first_value(graph: Graph, tensor: Tensor) -> npt.NDArray[Any]:
 
 def _indexed(graph: Graph, name: str) -> int | None:
     """The smallest extent that the integers in tensor ``name`` index, themselves or moved and cast; None if they index nothing."""
+    from hetsched.runtime.index_values import ALONG_AXIS
+
     limits, open_, seen = [], [name], {name}
     while open_:
         tensor = open_.pop()

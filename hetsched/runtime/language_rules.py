@@ -12,6 +12,8 @@ from hetsched.graph import DType, Graph, Op, Tensor
 from hetsched.reference.gguf_types import DECODABLE, SCHEME
 
 _PRODUCTS = ("Gemm", "FusedGemm")
+#: What the gates of experts go through, as ``codes.ACTIVATION`` has it.
+MIXTURE_FUNCTIONS: Mapping[str, str] = {"silu": "Silu", "relu": "Relu", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
 _DECODED = frozenset(SCHEME + kind for kind in DECODABLE)
 
 
@@ -22,9 +24,9 @@ def in_blocks(t: Tensor) -> bool:
 
 def readable(op: Op, precision: str) -> frozenset[str]:
     """How the constants of ``op`` may be stored beyond what every operator reads: decoded once, or at w8a8 computed on directly."""
-    if op.type in _PRODUCTS and precision == "w8a8":
+    if op.type in (*_PRODUCTS, "MoE") and precision == "w8a8":
         return _direct()
-    return _DECODED if op.type in (*_PRODUCTS, "Gather") else frozenset()
+    return _DECODED if op.type in (*_PRODUCTS, "MoE", "Gather") else frozenset()
 
 
 @cache
@@ -98,13 +100,57 @@ def _attention(op: Op, graph: Graph) -> str | None:
 
 def _sample(op: Op, graph: Graph) -> str | None:
     method, y = op.attr_str("method", "greedy"), graph.tensors[op.outputs[0]]
-    if method != "greedy":
-        return f"there is no kernel for sampling with {method}: choose greedy"
+    if method not in ("greedy", "top_k", "top_p"):
+        return f"there is no kernel for sampling with {method}: choose greedy, top_k or top_p"
     if y.dtype is not DType.I64:
         return f"its output {y.name!r} is {y.dtype.value}, and its kernel writes int64"
     return _plain_float(graph.tensors[op.inputs[0]])
 
 
+def _router(op: Op, graph: Graph) -> str | None:
+    scores = graph.tensors[op.inputs[0]]
+    return None if len(scores.shape) == 2 else f"its scores {scores.name!r} have the shape {list(scores.shape)}; the kernel takes rows"
+
+
+def expert_slots(op: Op) -> tuple[tuple[int, ...], ...]:
+    """The inputs of MoE that hold gates, ups and downs: a stack of all experts, or one for each."""
+    if op.attr_int("joined", 0):
+        return (3,), (3,), (4,)
+    each = 1 if op.attr_int("stacked", 1) else op.attr_int("num_experts", 1)
+    return tuple(tuple(range(3 + part * each, 3 + (part + 1) * each)) for part in range(3))
+
+
+def _mixture(op: Op, graph: Graph) -> str | None:
+    weights = [graph.tensors[n] for n in op.inputs[3:]]
+    moving = next((t for t in weights if not t.is_constant), None)
+    if moving is not None:
+        return f"its weight {moving.name!r} is computed while running, and the kernel packs it once"
+    if (function := op.attr_str("activation", "silu")) not in MIXTURE_FUNCTIONS:
+        return f"its activation {function} has no kernel"
+    for part in expert_slots(op):
+        kinds = {
+            (t.quantization.scheme if t.quantization is not None else t.dtype.value) for t in (graph.tensors[op.inputs[s]] for s in part)
+        }
+        if len(kinds) > 1:
+            return f"its experts are stored in several ways ({', '.join(sorted(kinds))}), and the kernel takes one"
+    return _floats(op, graph, range(2))
+
+
+def integer_experts(op: Op, graph: Graph) -> str | None:
+    """Whether supported experts have weights in blocks, which are computed on with int8 activations."""
+    plain = next((t for t in (graph.tensors[n] for n in op.inputs[3:]) if not in_blocks(t)), None)
+    return None if plain is None else f"its weight {plain.name!r} is {plain.dtype.value}; the integer kernel takes weights in blocks"
+
+
+def _state_space(op: Op, graph: Graph) -> str | None:
+    x, slots = graph.tensors[op.inputs[0]], (1, 2) if op.type == "CausalConv" else (2,)
+    moving = next((n for n in (op.inputs[i] for i in slots if i < len(op.inputs)) if n and not graph.tensors[n].is_constant), None)
+    if moving is not None or len(x.shape) != 2:
+        return f"its weight {moving!r} is computed while running" if moving else f"its input {x.name!r} is not rows of tokens"
+    return _floats(op, graph, range(7))
+
+
 RULES: Mapping[str, Callable[[Op, Graph], str | None]] = {
     "RMSNorm": _rms_norm, "RotaryEmbedding": _rotary, "GroupQueryAttention": _attention, "Sample": _sample,
+    "Router": _router, "MoE": _mixture, "CausalConv": _state_space, "SelectiveScan": _state_space,
 }  # fmt: skip

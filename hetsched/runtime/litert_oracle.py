@@ -76,7 +76,7 @@ def _is_hybrid(graph: Graph, op: Op) -> bool:
 
 def main(model: str, feeds: str, out: str) -> None:
     """Run ``model`` once on the arrays of ``feeds``, named by tensor index, and write every tensor to ``out``."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType  # type: ignore[import-untyped]
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     lite = Interpreter(
         model, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES, experimental_preserve_all_tensors=True

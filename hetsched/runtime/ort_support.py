@@ -5,21 +5,15 @@ Nothing here imports ONNX Runtime before an operator is asked about that has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from hetsched.graph import DType, Graph, Op, Tensor
+from hetsched.lowering.onnx_segment import DOMAINS, NEWER, OPSET, original_nodes
 from hetsched.runtime.support import unreadable_constant
 
-#: The opset of the models that segments are written as. The loader's operator forms are those of opset 18; 21 adds Gelu and
-#: 16-bit Q/DQ and changes none of them.
-OPSET = 21
-#: Standard operators that came later, and the opset of models that have them. (The composite ``RotaryEmbedding`` is not ONNX's.)
-NEWER: Mapping[str, int] = {"Attention": 23, "RMSNormalization": 23}
-#: Versions of other domains in them.
-DOMAINS: Mapping[str, int] = {"com.microsoft": 1}
 _TYPE_NAMES = {
     DType.F32: "float", DType.F64: "double", DType.F16: "float16", DType.BF16: "bfloat16", DType.I64: "int64", DType.I32: "int32",
     DType.I16: "int16", DType.I8: "int8", DType.U64: "uint64", DType.U32: "uint32", DType.U16: "uint16", DType.U8: "uint8",
@@ -57,20 +51,6 @@ def ort_supported(op: Op, graph: Graph, precision: str) -> str | None:
         if why is not None:
             return why
     return None
-
-
-def opset_of(nodes: Sequence[Op]) -> int:
-    """The opset of a model of these nodes."""
-    return max([OPSET, *(NEWER.get(op.type, OPSET) for op in nodes if not op.domain)])
-
-
-def original_nodes(ops: Sequence[Op]) -> list[Op]:
-    """The nodes that ``ops`` were made of; one that is in several bodies (a DequantizeLinear with several readers) once."""
-    out: dict[tuple[str, ...], Op] = {}
-    for op in ops:
-        for node in original_nodes(op.body) if op.is_composite else (op,):
-            out.setdefault(node.outputs, node)
-    return list(out.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from hetsched.graph import DType, Graph, Op, Tensor
 from hetsched.runtime import language_rules as language
+from hetsched.runtime import layer_rules as layers
 from hetsched.runtime.stored import absorbs, requantized
 
 Rule: TypeAlias = Callable[[Op, Graph], str | None]
@@ -43,6 +44,8 @@ def supported(op: Op, graph: Graph, precision: str) -> str | None:
     reason = unreadable_constant(op, graph, language.readable(op, precision)) or rule(op, graph)
     if reason is None and precision == "w8a8" and op.type in (*MATRIX_TYPES, "MatMulNBits"):
         reason = language.integer_groups(op, graph) if language.in_groups(op, graph) else _integer_matrix(op, graph)
+    if reason is None and precision == "w8a8" and op.type == "MoE":
+        reason = language.integer_experts(op, graph)
     return reason
 
 
@@ -322,5 +325,5 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), _leading_real(1)),
     "GlobalAveragePool": _real, "GlobalMaxPool": _real, "MaxPool": _pool, "AveragePool": _pool,
     "QuantizeLinear": lambda op, graph: _quantizes(op, graph, 0), "DequantizeLinear": lambda op, graph: _quantizes(op, graph, 1),
-    "ArgMax": _index_of, "ArgMin": _index_of, "Resize": _resize, **language.RULES,
+    "ArgMax": _index_of, "ArgMin": _index_of, "Resize": _resize, **layers.RULES, **language.RULES,
 }  # fmt: skip

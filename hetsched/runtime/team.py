@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.runtime.affinity import pin_to, usable
+from hetsched.runtime.code import Code, compiled
 
 
 class Team:
@@ -16,21 +17,18 @@ class Team:
     They wait by spinning for a moment and then by blocking, and end with :meth:`close`.
     """
 
-    def __init__(self, queue: str, spins: int) -> None:
-        from hetsched_kernels import fence, program
-
+    def __init__(self, queue: str, spins: int, code: Code | None = None) -> None:
+        code = code or compiled()
         self._cores = usable(queue)
         self.threads = max(len(self._cores), 1)
         self._spins = spins
-        self._run = program.run_program.compile()
-        self._wait, self._signal = fence.wait_ge.compile(), fence.signal.compile()
+        self._run, self._wait, self._signal = code.run_program, code.wait_ge, code.signal
         self._flag = np.zeros(1, np.int64)
         self._task: tuple[int, tuple[Any, ...]] = (0, ())
         self._changed = threading.Condition()
         self._blocked = 0
         self._closed = False
         self._others: tuple[threading.Thread, ...] = ()
-        self._unstamped = np.zeros(0, np.int64)
 
     def run(self, table: Any, steps: Any, shared: Any, stop: Any, stamps: Any, begin: int, end: int, turn: int) -> None:
         """Run steps of a program on all threads; see :data:`hetsched_kernels.program.run_program`."""
@@ -38,7 +36,7 @@ class Team:
             if not self._others:
                 self._start()
             number = int(self._flag[0]) + 1
-            self._task = (number, (table, steps, shared, stop, self._unstamped, begin, end, self.threads, turn))
+            self._task = (number, (table, steps, shared, stop, stamps, begin, end, self.threads, turn))
             self._signal(self._flag, 0, number)
             if self._blocked:
                 with self._changed:

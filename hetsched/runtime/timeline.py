@@ -30,8 +30,8 @@ class Timeline:
         """The host copied the inputs and released the workers."""
         self.trace.spans.append(Span(HOST, "submit", "submit", self.seconds(start_ns), self.seconds(end_ns), iteration=iteration))
 
-    def add_queue(self, queue: str, jobs: Sequence[Job], stamps: Sequence[int], iteration: int) -> None:
-        """Everything one queue did in one iteration.
+    def add_queue(self, queue: str, jobs: Sequence[Job], stamps: Sequence[int], iteration: int, copied_bytes: int = 0) -> None:
+        """Everything one queue did in one iteration, and how much it copied to and from the memory of a vendor's runtime.
 
         Raises:
             ExecutionError: a delegate gave another number of time stamps than it promised.
@@ -44,6 +44,8 @@ class Timeline:
         times = iter(stamps)
         for job in jobs:
             self._add_job(queue, job, times, iteration)
+        if copied_bytes:
+            self.trace.counter(f"memory/copied by {queue}", "B").sample(self.seconds(stamps[-1]), float(copied_bytes))
 
     def _add_job(self, queue: str, job: Job, times: Iterator[int], iteration: int) -> None:
         spans = self.trace.spans
@@ -52,11 +54,22 @@ class Timeline:
         if job.waits:
             spans.append(Span(queue, "wait", f"wait {job.index}", before, start, job.index, iteration))
         at = len(spans)
-        for name in job.compiled.stamped:
-            end = self.seconds(next(times))
+        names = job.compiled.stamped
+        ends = [self.seconds(next(times)) for _ in names]
+        for position in sorted(getattr(job.compiled, "spared", ())):
+            ends[position] = self._divided(names[position : position + 2], ends[position - 1] if position else start, ends[position + 1])
+        for name, end in zip(names, ends, strict=True):
             spans.append(Span(queue, "op", name, previous, end, job.index, iteration, self._predicted.get(name)))
             previous = end
         end = self.seconds(next(times))
         spans.insert(at, Span(queue, "segment", f"segment {job.index}", start, end, job.index, iteration))
         if job.index in self._signalled:
             self.trace.instants.append(Instant("fence", f"segment {job.index}", end, queue))
+
+    def _divided(self, names: Sequence[str], start: float, end: float) -> float:
+        """Where the first of two ops that are computed in one pass ends: their time is divided as it was predicted, and a note says so."""
+        first, second = (self._predicted.get(name) or 0.0 for name in names)
+        note = "operators that are computed in one pass with the next one share its time: their spans divide it as predicted"
+        if note not in self.trace.notes:
+            self.trace.notes.append(note)
+        return start + (end - start) * (first / (first + second) if first + second > 0.0 else 0.5)

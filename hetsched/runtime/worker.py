@@ -7,12 +7,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from hetsched.plans import Fence
 from hetsched.runtime.affinity import pin
 from hetsched.runtime.delegates.base import Delegate, Ticket
 from hetsched.runtime.fences import AbortedError, FenceBoard
+
+
+class Awaited(Protocol):
+    """A fence: the segment that signals it, and how it is waited for."""
+
+    @property
+    def signal(self) -> int:
+        """The segment."""
+        ...
+
+    @property
+    def mode(self) -> Literal["spin", "block"]:
+        """Spin a while, or block at once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +35,7 @@ class Job:
     index: int
     delegate: Delegate
     compiled: Any
-    waits: tuple[Fence, ...]
+    waits: tuple[Awaited, ...]
 
 
 class Gate:
@@ -73,7 +86,8 @@ class Worker(threading.Thread):
     """The thread of one queue.
 
     After an iteration, ``stamps`` holds for each job: the time before its wait, the delegate's stamps (after the wait, then
-    after each timed part) and the time after its signal, all in ``time.perf_counter_ns``.
+    after each timed part) and the time after its signal, all in ``time.perf_counter_ns``; ``copies`` holds the bytes of each
+    copy to or from a runtime's own memory.
     """
 
     def __init__(self, queue: str, jobs: tuple[Job, ...], board: FenceBoard, gate: Gate) -> None:
@@ -85,6 +99,7 @@ class Worker(threading.Thread):
         self.observe: Callable[[str], None] | None = None
         self.suspect: Callable[[str], bool] | None = None
         self.notes: list[str] = []
+        self.copies: list[int] = []
         self.note: str | None = None
         self._board = board
         self._gate = gate
@@ -118,10 +133,11 @@ class Worker(threading.Thread):
             self._board.check(f"starting segment {job.index} on queue {self.queue}")
             stamps.append(time.perf_counter_ns())
             wait, signal = partial(self._wait, job.waits, epoch), partial(self._board.signal, job.index, epoch)
-            ticket = Ticket(wait, signal, stamps, self.observe, self.suspect, self.notes)
+            check = partial(self._board.check, f"running segment {job.index} on queue {self.queue}")
+            ticket = Ticket(wait, signal, stamps, self.observe, self.suspect, self.notes, check, self.copies)
             job.delegate.submit(job.compiled, ticket)
             stamps.append(time.perf_counter_ns())
 
-    def _wait(self, waits: tuple[Fence, ...], epoch: int) -> None:
+    def _wait(self, waits: tuple[Awaited, ...], epoch: int) -> None:
         for fence in waits:
             self._board.wait(fence.signal, epoch, fence.mode)

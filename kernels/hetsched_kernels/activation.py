@@ -16,6 +16,7 @@ from hetsched_kernels import functions as f
 from hetsched_kernels.compilation import block
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, carray
+from hetsched_kernels.wide import full_width
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -26,6 +27,7 @@ _HALF = np.float32(0.5)
 @external(F32P, types.int64, types.int64, types.float32, types.float32)
 def ACTIVATE(pointer: Any, n: Any, code: Any, alpha: Any, beta: Any) -> None:  # noqa: N802 - an object, called through activate
     """Apply the activation ``code`` (``codes.ACTIVATION``) to ``n`` elements, in place."""
+    full_width()
     x = carray(pointer, (n,))
     if code == c.RELU:
         for i in range(n):
@@ -87,6 +89,7 @@ def apply_unary(x: Any, code: Any, alpha: Any, beta: Any) -> None:
 
 @block
 def _arithmetic(x: Any, code: Any) -> None:
+    full_width()
     n = x.shape[0]
     if code == c.ERF:
         for i in range(n):
@@ -113,6 +116,7 @@ def _arithmetic(x: Any, code: Any) -> None:
 
 @block
 def _transcendental(x: Any, code: Any, alpha: Any) -> None:
+    full_width()
     n = x.shape[0]
     if code == c.ELU:
         for i in range(n):

@@ -2,7 +2,7 @@
 
 A kernel's compiled signature is read from its annotations. ``In…`` parameters are flat, C-contiguous, aligned arrays that
 may be read-only; ``Out…`` parameters are written to. ``int`` is int64, ``float`` is float32, ``bool`` is a boolean.
-``InT`` / ``OutT`` (and ``InS``) stand for the element types that the decorator lists.
+``InT`` / ``OutT`` (and ``InS``) stand for the element types that the decorator lists. ``InAddress`` is an int64 array of addresses.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ InT: TypeAlias = Array
 OutT: TypeAlias = Array
 InS: TypeAlias = Array
 OutS: TypeAlias = Array
+InAddress: TypeAlias = Array
 InF64: TypeAlias = Array
 OutF64: TypeAlias = Array
 InF32: TypeAlias = Array

@@ -169,11 +169,19 @@ def _image_runner(x: Array, w: Array, g: Array) -> Callable[[], None]:
         parts = (*nhwc_depthwise.pack_depthwise_nhwc(w, 128), nhwc_depthwise.terms(factors), nhwc_depthwise.terms(shifts))
         weights, rows = [_aligned(v) for v in parts], int(g[0] * g[16])
         return lambda: nhwc_depthwise.depthwise_nhwc_i8(stored, *weights, out, scratch, g, 128, 0, 255, 128, 0, rows)
+    top, left, bottom, right = (int(v) for v in g[9:13])
+    moved = (int(g[0]), int(g[2]), int(g[3]) * c, top, bottom, left * c, right * c, np.full(1, 128, np.uint8))
+    copied = nhwc.worth_padding(g)
+    image, geometry = (_aligned(np.zeros(nhwc.padded_elements(g) + nhwc.SLACK, np.uint8)), nhwc.padded(g)) if copied else (stored, g)
     scratch = _aligned(np.zeros(nhwc_conv.conv2d_nhwc_scratch(g), np.uint8))
     weights = [_aligned(v) for v in (*nhwc_conv.pack_conv_nhwc(w, 128), nhwc_conv.terms(factors), nhwc_conv.terms(shifts))]
-    return lambda: nhwc_conv.conv2d_nhwc_i8(
-        stored, *weights, out, scratch, g, c, 128, codes.NONE, 0.0, 0.0, 0, 255, 1.0, 128, 0, positions
-    )  # fmt: skip
+
+    def run() -> None:
+        if copied:
+            nhwc.pad_nhwc(stored, image, *moved)
+        nhwc_conv.conv2d_nhwc_i8(image, *weights, out, scratch, geometry, c, 128, codes.NONE, 0.0, 0.0, 0, 255, 1.0, 128, 0, positions)
+
+    return run
 
 
 def _against_peak(name: str, f32: Callable[[], None], i8: Callable[[], None], work: int, goal: float = 0.6) -> list[Row]:

@@ -30,10 +30,11 @@ def n_bits_runner(codes: Array, scales: Array, group: int, x: Array, accuracy: i
     n, k = codes.shape
     packed = (codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)).reshape(n, k // group, group // 2)
     attributes = {"K": k, "N": n, "bits": 4, "block_size": group, "accuracy_level": accuracy}
-    nodes, weights = [], [numpy_helper.from_array(scales.reshape(-1), "s")]
-    for i in range(copies):
-        weights.append(numpy_helper.from_array(packed, f"w{i}"))
-        nodes.append(helper.make_node("MatMulNBits", ["x", f"w{i}", "s"], [f"y{i}"], domain=_CONTRIB, **attributes))
+    nodes, weights = [], []
+    for i in range(copies):  # weights that differ: equal ones are stored once
+        parts = {f"w{i}": packed ^ np.uint8(i), f"s{i}": scales.reshape(-1) * np.float32(1 + i / copies)}
+        weights += [numpy_helper.from_array(part, name) for name, part in parts.items()]
+        nodes.append(helper.make_node("MatMulNBits", ["x", f"w{i}", f"s{i}"], [f"y{i}"], domain=_CONTRIB, **attributes))
     return _session(nodes, weights, x, [f"y{i}" for i in range(copies)])
 
 
@@ -44,6 +45,16 @@ def dynamic_quantize_runner(x: Array) -> Callable[[], Any] | None:
     except ImportError:
         return None
     return _session([helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])], [], x, ["q"])
+
+
+def dynamic_product_runner(x: Array, w: Array, scales: Array) -> Callable[[], Any] | None:
+    """A call of DynamicQuantizeMatMul of x [m, k] and int8 w [k, n] with a scale a column; None without onnx and onnxruntime."""
+    try:
+        from onnx import helper, numpy_helper
+    except ImportError:
+        return None
+    node = helper.make_node("DynamicQuantizeMatMul", ["x", "w", "s"], ["y"], domain=_CONTRIB)
+    return _session([node], [numpy_helper.from_array(w, "w"), numpy_helper.from_array(scales, "s")], x, ["y"])
 
 
 def _session(nodes: Sequence[Any], weights: Sequence[Any], x: Array, outputs: Sequence[str]) -> Callable[[], Any] | None:

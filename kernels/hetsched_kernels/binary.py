@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from hetsched_kernels import codes as c
 from hetsched_kernels.arrays import Array, InBool, InF32, InI64, InT, OutBool, OutF32, OutT
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.parts import span
+from hetsched_kernels.parts import room, span, zero_index
 
 _BLOCK = 1024
+_buffer = room(types.float32, _BLOCK)
 _ZERO = np.float32(0.0)
 
 
@@ -163,8 +165,8 @@ def binary_f32(a: InF32, b: InF32, out: OutF32, code: int, shape: InI64, a_strid
     """
     rank = shape.shape[0]
     inner = shape[rank - 1]
-    index = np.zeros(rank, np.int64)
-    a_buffer, b_buffer = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    index = zero_index()
+    a_buffer, b_buffer = _buffer(), _buffer()
     a_same, b_same = a.ctypes.data == out.ctypes.data, b.ctypes.data == out.ctypes.data
     ao, bo, oo = 0, 0, 0
     sa, sb = a_strides[rank - 1], b_strides[rank - 1]
@@ -225,7 +227,7 @@ def binary_int(a: InT, b: InT, out: OutT, code: int, shape: InI64, a_strides: In
     """Compute out = a ∘ b on integers with broadcasting; arguments as :data:`binary_f32`. Division by zero gives 0."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     ao, bo, oo = 0, 0, 0
     sa, sb = a_strides[rank - 1], b_strides[rank - 1]
     for _ in range(rows_of(shape)):
@@ -243,7 +245,7 @@ def compare(a: InT, b: InT, out: OutBool, code: int, shape: InI64, a_strides: In
     """Compute out = a ∘ b, a comparison of ``codes.COMPARE``; arguments as :data:`binary_f32`, ``out`` bool."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     ao, bo, oo = 0, 0, 0
     sa, sb = a_strides[rank - 1], b_strides[rank - 1]
     for _ in range(rows_of(shape)):
@@ -270,7 +272,7 @@ def logical(a: InBool, b: InBool, out: OutBool, code: int, shape: InI64, a_strid
     """Compute out = a ∘ b on bool, ``codes.LOGICAL``; arguments as :data:`binary_f32`."""
     rank = shape.shape[0]
     inner = shape[rank - 1]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     ao, bo, oo = 0, 0, 0
     sa, sb = a_strides[rank - 1], b_strides[rank - 1]
     for _ in range(rows_of(shape)):
@@ -304,7 +306,7 @@ def where(condition: InBool, a: InT, b: InT, out: OutT, shape: InI64, c_strides:
     """
     rank = shape.shape[0]
     inner = shape[rank - 1]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     co, ao, bo, oo = 0, 0, 0, 0
     sc, sa, sb = c_strides[rank - 1], a_strides[rank - 1], b_strides[rank - 1]
     for _ in range(rows_of(shape)):

@@ -15,7 +15,7 @@ from numba import types
 
 from hetsched_kernels import codes as c
 from hetsched_kernels.activation import ACTIVATE, apply_unary
-from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
+from hetsched_kernels.arrays import Array, InAddress, InF32, InI64, OutF32
 from hetsched_kernels.binary import combine_f32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.lowlevel import F32P, carray, intrinsic
@@ -180,7 +180,7 @@ def _load(target: Any, address: Any, start: Any, inner: Any, period: Any) -> Non
 
 
 @kernel(needs=(ACTIVATE,))
-def chain_f32(program: InI64, parameters: InF32, inputs: InI64, out: OutF32, scratch: OutF32) -> None:
+def chain_f32(program: InI64, parameters: InF32, inputs: InAddress, out: OutF32, scratch: OutF32) -> None:
     """Compute out = the chain applied to the inputs.
 
     Args:

@@ -72,12 +72,26 @@ def poisoned(count: int, dtype: Any = np.float32) -> Array:
 
 def table() -> list[Comparison]:
     """All comparisons (imports every kernel module)."""
-    from hetsched_kernels import comparison_elementwise, comparison_language, comparison_nhwc, comparison_products, comparison_shapes
+    from hetsched_kernels import (
+        comparison_elementwise,
+        comparison_language,
+        comparison_layers,
+        comparison_mixtures,
+        comparison_nhwc,
+        comparison_paged,
+        comparison_products,
+        comparison_sampling,
+        comparison_shapes,
+    )
 
     return [
         *comparison_products.TABLE,
         *comparison_elementwise.TABLE,
         *comparison_shapes.TABLE,
         *comparison_language.TABLE,
+        *comparison_paged.TABLE,
         *comparison_nhwc.TABLE,
+        *comparison_layers.TABLE,
+        *comparison_sampling.TABLE,
+        *comparison_mixtures.TABLE,
     ]

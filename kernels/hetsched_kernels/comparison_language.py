@@ -112,7 +112,7 @@ def _weights(draw: Draw, bits: int, group: int, with_mins: bool, n: int, k: int)
 
 def _product(draw: Draw, w: Groups, n: int, k: int) -> tuple[Array, Array]:
     """The kernel's product with a weight, and that of the dequantized operands."""
-    m = draw.choice([1, 1, 2, 3, 7, 8, 13])
+    m = draw.choice([1, 1, 2, 3, 7, 8, 13, 20])
     packed = pack_groups(w)
     depth, group = int(packed.shape[K]), int(packed.shape[GROUP])
     x, bias = floats(draw, m, k), floats(draw, draw.choice([0, n]))

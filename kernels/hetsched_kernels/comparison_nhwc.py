@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import codes, nhwc, nhwc_conv, nhwc_conv_f32, nhwc_depthwise, nhwc_plain, pool
-from hetsched_kernels.arrays import Array
+from hetsched_kernels import codes, conv_transpose_nhwc, nhwc, nhwc_conv, nhwc_conv_f32, nhwc_depthwise, nhwc_plain, pool, winograd
+from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.comparison import Comparison, Draw, bytes_of, flat, floats, poisoned
 from hetsched_kernels.comparison_products import ACTIVATIONS, convolution, quantized, window
 from hetsched_kernels.window import conv_geometry, conv_output
@@ -39,8 +39,18 @@ def _range(draw: Draw) -> tuple[int, int]:
 
 
 def _conv(draw: Draw) -> tuple[Array, Array]:
-    s = window(draw) | {"groups": 1}
-    s["m"] = draw.integer(1, 130)
+    return _conv_of(draw, window(draw) | {"groups": 1, "m": draw.integer(1, 130)})
+
+
+def _conv_in_tiles(draw: Draw) -> tuple[Array, Array]:
+    """Shapes that tile registers take, where there are any: no padding, no strides, whole steps of channels."""
+    s: dict[str, Any] = {"n": draw.integer(1, 2), "c": draw.choice([16, 30, 64, 96, 128])}
+    s |= {"h": draw.integer(3, 11), "w": draw.integer(3, 11)}
+    s |= {"m": draw.integer(1, 100), "kh": draw.integer(1, 3), "kw": draw.integer(1, 3), "strides": (1, 1), "pads": (0, 0, 0, 0)}
+    return _conv_of(draw, s | {"dilations": (1, 1), "groups": 1})
+
+
+def _conv_of(draw: Draw, s: dict[str, Any]) -> tuple[Array, Array]:
     x, zero = bytes_of(draw, np.uint8, s["n"], s["c"], s["h"], s["w"]), int(bytes_of(draw, np.uint8))
     w = bytes_of(draw, np.int8, s["m"], s["c"], s["kh"], s["kw"])
     geometry = conv_geometry(**s)
@@ -55,6 +65,9 @@ def _conv(draw: Draw) -> tuple[Array, Array]:
     out, scratch = poisoned(expected.size, np.uint8), poisoned(nhwc_conv.conv2d_nhwc_scratch(geometry), np.uint8)
     packed = nhwc_conv.pack_conv_nhwc(w, zero)
     middle, stored, pixel = draw.integer(0, positions), last(x), s["c"]
+    if nhwc.worth_padding(geometry) and draw.choice([True, False]):
+        stored, geometry = _padded(stored, geometry, zero), nhwc.padded(geometry)
+        scratch = poisoned(nhwc_conv.conv2d_nhwc_scratch(geometry), np.uint8)
     terms = nhwc_conv.terms(factors), nhwc_conv.terms(shifts)
     if s["dilations"][1] == 1 and draw.choice([True, False]):
         stored, packed = _padded(stored, geometry, zero), nhwc_conv.pack_conv_nhwc(nhwc.widened_weights(w), zero)
@@ -100,8 +113,9 @@ def _conv_f32(draw: Draw) -> tuple[Array, Array]:
     bias, geometry = floats(draw, draw.choice([0, s["m"]])), conv_geometry(**s)
     name = draw.choice(sorted(ACTIVATIONS))
     value = convolution(x.astype(np.float64), w, s["strides"], s["pads"], s["dilations"], s["groups"])
-    expected = ACTIVATIONS[name](value + (bias.reshape(-1, 1, 1) if bias.size else 0))
-    out, scratch = poisoned(expected.size), poisoned(nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry))
+    skip = _skip(draw, value.shape) if s["groups"] == 1 else NO_F32
+    expected = _activated(value, bias, skip, name)
+    out, scratch = _result(draw, expected, skip), poisoned(nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry))
     packed = nhwc_conv_f32.pack_conv_nhwc_f32(w, bias, s["groups"])
     stored = np.concatenate([flat(x.transpose(0, 2, 3, 1)), np.zeros(nhwc.SLACK, np.float32)])
     positions = int(s["n"] * np.prod(conv_output(geometry)))
@@ -111,8 +125,63 @@ def _conv_f32(draw: Draw) -> tuple[Array, Array]:
         geometry = nhwc.widened(geometry)
         scratch = poisoned(nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry))
     for first, end in ((middle, positions), (0, middle)):
-        nhwc_conv_f32.conv2d_nhwc_f32(stored, *packed, out, scratch, geometry, pixel, codes.ACTIVATION[name], -0.5, 0.75, first, end)
-    return out, flat(expected.transpose(0, 2, 3, 1))
+        nhwc_conv_f32.conv2d_nhwc_f32(
+            stored, *packed, skip, out, scratch, geometry, pixel, codes.ACTIVATION[name], -0.5, 0.75, first, end
+        )  # fmt: skip
+    return out[: expected.size], flat(expected.transpose(0, 2, 3, 1))
+
+
+def _skip(draw: Draw, shape: tuple[int, ...]) -> Array:
+    """What is added to a result, channels last and readable beyond its end, or nothing."""
+    n, m, oh, ow = shape
+    return floats(draw, n * oh * ow * m + nhwc.SLACK) if draw.choice([True, False]) else NO_F32
+
+
+def _activated(value: Array, bias: Array, skip: Array, name: str) -> Array:
+    n, m, oh, ow = value.shape
+    added = skip[: value.size].reshape(n, oh, ow, m).transpose(0, 3, 1, 2) if skip.size else 0
+    result: Array = ACTIVATIONS[name](value + (bias.reshape(-1, 1, 1) if bias.size else 0) + added)
+    return result
+
+
+def _result(draw: Draw, expected: Array, skip: Array) -> Array:
+    """Where a result goes: memory of its own, or that of what is added to it."""
+    return skip if skip.size and draw.choice([True, False]) else poisoned(expected.size + nhwc.SLACK)
+
+
+def _winograd(draw: Draw) -> tuple[Array, Array]:
+    n, c, m = draw.integer(1, 2), draw.integer(1, 70), draw.integer(1, 130)
+    h, w, pads = draw.integer(3, 14), draw.integer(3, 14), tuple(draw.integer(0, 2) for _ in range(4))
+    x, kernels, bias = floats(draw, n, c, h, w), floats(draw, m, c, 3, 3, scale=0.2), floats(draw, draw.choice([0, m]))
+    geometry, size, name = conv_geometry(n, c, h, w, m, 3, 3, pads=pads), draw.choice([2, 4]), draw.choice(sorted(ACTIVATIONS))
+    value = convolution(x.astype(np.float64), kernels, (1, 1), pads, (1, 1), 1)
+    skip = _skip(draw, value.shape)
+    expected = _activated(value, bias, skip, name)
+    out, tiles = _result(draw, expected, skip), winograd.winograd_tiles(geometry, size)
+    stored = np.concatenate([flat(x.transpose(0, 2, 3, 1)), np.zeros(nhwc.SLACK, np.float32)])
+    packed, middle = winograd.pack_winograd(kernels, bias, size), draw.integer(0, tiles)
+    for first, end in ((middle, tiles), (0, middle)):
+        scratch = poisoned(winograd.conv2d_winograd_scratch(geometry, size, end - first))
+        winograd.conv2d_winograd_f32(stored, *packed, skip, out, scratch, geometry, size, codes.ACTIVATION[name], -0.5, 0.75, first, end)
+    return out[: expected.size], flat(expected.transpose(0, 2, 3, 1))
+
+
+def _conv_transpose(draw: Draw) -> tuple[Array, Array]:
+    n, c, m, h, w = draw.integer(1, 2), draw.integer(1, 40), draw.integer(1, 30), draw.integer(1, 4), draw.integer(1, 20)
+    kh, kw, name = draw.integer(1, 3), draw.integer(1, 3), draw.choice(sorted(ACTIVATIONS))
+    x, weights, bias = floats(draw, n, h, w, c), floats(draw, c, m, kh, kw, scale=0.2), floats(draw, draw.choice([0, m]))
+    value = np.einsum("nhwc,cmab->nhawbm", x.astype(np.float64), weights) + (bias if bias.size else 0)
+    expected = ACTIVATIONS[name](value.reshape(-1))
+    geometry = conv_transpose_nhwc.transpose_geometry(n, c, h, w, m, kh, kw, (kh, kw))
+    out, middle = poisoned(expected.size + nhwc.SLACK), draw.integer(0, n * h)
+    scratch = poisoned(conv_transpose_nhwc.conv_transpose2d_nhwc_f32_scratch(geometry))
+    packed = conv_transpose_nhwc.pack_conv_transpose_nhwc_f32(weights, bias)
+    stored = np.concatenate([flat(x), np.zeros(nhwc.SLACK, np.float32)])
+    for first, end in ((middle, n * h), (0, middle)):
+        conv_transpose_nhwc.conv_transpose2d_nhwc_f32(
+            stored, *packed, out, scratch, geometry, codes.ACTIVATION[name], -0.5, 0.75, first, end
+        )  # fmt: skip
+    return out[: expected.size], expected
 
 
 def _add(draw: Draw) -> tuple[Array, Array]:
@@ -205,6 +274,7 @@ def _mean_f32(draw: Draw) -> tuple[Array, Array]:
 
 TABLE = [
     Comparison("conv2d_nhwc_i8", _conv),
+    Comparison("conv2d_nhwc_i8 in tiles", _conv_in_tiles),
     Comparison("depthwise_nhwc_i8", _depthwise),
     Comparison("add_u8", _add),
     Comparison("multiply_u8", _multiply),
@@ -215,4 +285,6 @@ TABLE = [
     Comparison("to_nhwc_f32", _orders_f32),
     Comparison("mean_nhwc_f32", _mean_f32, 1e-5, 2e-5),
     Comparison("conv2d_nhwc_f32", _conv_f32, 1e-5, 2e-5),
+    Comparison("conv_transpose2d_nhwc_f32", _conv_transpose, 1e-5, 2e-5),
+    Comparison("conv2d_winograd_f32", _winograd, 1e-4, 2e-4),
 ]

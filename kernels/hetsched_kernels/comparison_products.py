@@ -143,7 +143,7 @@ def quantized(value: Array, scale: np.float32, zero: int, signed: bool) -> Array
 
 def _gemm_i8(draw: Draw) -> dict[str, Any]:
     """Operands of any signedness with zero points per token or tensor, and the exact integer product."""
-    m, n, k = draw.integer(1, 19), draw.integer(1, 110), draw.integer(1, 70)
+    m, n, k = draw.choice([draw.integer(1, 19), 37, 64]), draw.integer(1, 110), draw.choice([draw.integer(1, 70), 128, 144])
     a_type, b_type = draw.choice([np.uint8, np.int8]), draw.choice([np.int8, np.uint8])
     a, b = bytes_of(draw, a_type, m, k), bytes_of(draw, b_type, k, n)
     a_zeros = bytes_of(draw, a_type, draw.choice([1, m])).astype(np.int32)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -37,6 +37,7 @@ _SCALARS = {"int": types.int64, "float": types.float32, "bool": types.boolean}
 _ELEMENTS = {
     "F64": types.float64, "F32": types.float32, "I64": types.int64, "I32": types.int32, "I16": types.int16, "I8": types.int8,
     "U64": types.uint64, "U32": types.uint32, "U16": types.uint16, "U8": types.uint8, "Bool": types.boolean,
+    "Address": types.int64,
 }  # fmt: skip
 _NAMES = {
     "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
@@ -70,13 +71,25 @@ def cache_root() -> Path:
 
 
 @cache
-def _cache_folder(module: str) -> str:
+def cache_folder(module: str) -> str:
+    """Folder of the machine code that is made of a module's sources."""
     folder = cache_root() / f"{module}-{source_digest(module)}"
     if not folder.exists():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             _forget_old(folder.parent)
     return str(folder)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file of the cache under a temporary name, then rename it; where that is not possible there is none."""
+    part = path.with_name(f".{path.name[:100]}.{os.getpid()}-{get_ident()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _forget_old(root: Path) -> None:
@@ -100,7 +113,7 @@ def cached_in_sources(compiled: Any, function: Callable[..., Any]) -> None:
     """Let numba keep the code of ``compiled`` in the folder of the sources of ``function``'s module."""
     with _lock:
         before = config.CACHE_DIR
-        config.CACHE_DIR = _cache_folder(function.__module__.rpartition(".")[2])
+        config.CACHE_DIR = cache_folder(function.__module__.rpartition(".")[2])
         try:
             compiled.enable_caching()
         except RuntimeError:
@@ -142,7 +155,8 @@ class Kernel:
 
     Attributes:
         name: the function's name.
-        signatures: one tuple of numba types per element type.
+        python: the function.
+        needs: the external functions that it calls.
     """
 
     def __init__(
@@ -152,12 +166,13 @@ class Kernel:
         self.python = function
         self.__doc__ = function.__doc__
         self._fast = fast
-        self._needs = tuple(needs)
+        self.needs = tuple(needs)
         self._elements = elements
         self._names = [k for k in function.__annotations__ if k != "return"]
         self._annotations = [str(function.__annotations__[k]) for k in self._names]
         self._dispatcher: Any = None
         self._ready: set[str] = set()
+        self._known: dict[tuple[str, ...], tuple[Any, ...]] = {}
         self._keys = [next((i for i, a in enumerate(self._annotations) if a[-1] == letter and len(a) < 5), 0) for letter in elements]
 
     def __call__(self, *args: Any) -> Any:
@@ -179,7 +194,7 @@ class Kernel:
         names = [np.dtype(d).name for d in dtypes]
         signature = self.signature(*names)
         with _lock:
-            for need in self._needs:
+            for need in self.needs:
                 need.install()
             if self._dispatcher is None:
                 self._dispatcher = _dispatcher(self.python, self._fast, inline=False)
@@ -188,6 +203,16 @@ class Kernel:
             self._dispatcher.disable_compile(True)
             self._ready.add("".join(names))
         return self._dispatcher
+
+    @property
+    def address_arguments(self) -> tuple[int, ...]:
+        """Positions of the arguments that are arrays of addresses."""
+        return tuple(i for i, a in enumerate(self._annotations) if a == "InAddress")
+
+    @property
+    def written_arguments(self) -> tuple[int, ...]:
+        """Positions of the arguments that are arrays to be written to."""
+        return tuple(i for i, a in enumerate(self._annotations) if a.startswith("Out"))
 
     def variants(self) -> list[tuple[str, ...]]:
         """Every combination of element types (numpy names) that it can be compiled for."""
@@ -198,12 +223,14 @@ class Kernel:
 
     def signature(self, *names: str) -> tuple[Any, ...]:
         """The numba types of the parameters, read from the annotations."""
+        if names in self._known:
+            return self._known[names]
         letters: dict[str, Any] = {}
         for (letter, allowed), name in zip(self._elements.items(), names, strict=True):
             if name not in allowed:
                 raise TypeError(f"{self.name} has no variant for {name}; it takes {', '.join(allowed)}")
             letters[letter] = _ELEMENTS[_NAMES[name]]
-        return tuple(self._type(a, letters) for a in self._annotations)
+        return self._known.setdefault(names, tuple(self._type(a, letters) for a in self._annotations))
 
     @staticmethod
     def _type(annotation: str, letters: dict[str, Any]) -> Any:

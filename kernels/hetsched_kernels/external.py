@@ -51,6 +51,18 @@ class External:
             llvm.add_symbol(self.symbol, compiled.address)
             self._compiled = compiled
 
+    def define(self, context: Any, module: Any) -> Any:
+        """Define the symbol in ``module`` by a call of numba's own function; returns numba's library, which has that."""
+        self.install()
+        native = self._compiled.native_name.removeprefix("cfunc.")
+        kinds = [context.get_value_type(p) for p in self.parameters]
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), self.symbol)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        called = ir.Function(module, context.call_conv.get_function_type(types.void, self.parameters), native)
+        context.call_conv.call_function(builder, called, types.void, self.parameters, function.args)
+        builder.ret_void()
+        return self._compiled._library
+
     def _caller(self) -> Any:
         """An intrinsic that calls the symbol; arrays are passed as their data pointers."""
         external = self

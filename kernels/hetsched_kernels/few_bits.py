@@ -20,7 +20,7 @@ from hetsched_kernels.tile import LANES
 #: How scales are stored (``shape[KIND]``).
 HALF, FLOAT, SCALED = 0, 1, 2
 #: Positions in :attr:`PackedGroups.shape`.
-N, K, BITS, GROUP, KIND, MINS, LARGER, STRIDE = range(8)
+N, K, BITS, GROUP, KIND, MINS, LARGER, STRIDE, MINS_AT, LARGER_AT, LARGER_MINS_AT, CODES_AT = range(12)
 _LINE: Final = 64
 
 
@@ -29,8 +29,9 @@ class PackedGroups(NamedTuple):
 
     Attributes:
         data: uint8, panel after panel, on a cache line.
-        shape: int64 [8]: n, k (padded to whole groups and chunks), bits, group, kind of scales, whether there are minima,
-            groups in a larger one, bytes of a panel.
+        shape: int64 [12]: n, k (padded to whole groups and chunks), bits, group, kind of scales, whether there are minima,
+            groups in a larger one, bytes of a panel; then where in a panel its minima, larger scales, those of minima, and
+            codes begin (its scales are first).
     """
 
     data: Array
@@ -62,15 +63,16 @@ def pack_groups(w: Groups) -> PackedGroups:
         per = -(-w.scales.shape[1] // w.larger.shape[2])
         parts += [_rows_of_groups(one, panels, -(-groups // per), np.float16) for one in w.larger]
     parts.append(_planes(w.codes, w.bits, panels, depth).reshape(panels, -1))
-    widths = [-(-part.shape[1] // _LINE) * _LINE for part in parts]
-    stride = sum(widths)
+    starts = np.cumsum([0, *(-(-part.shape[1] // _LINE) * _LINE for part in parts)])
+    stride = int(starts[-1])
     data = aligned_bytes(panels * stride)
-    at, lines = 0, data.reshape(panels, stride)
-    for part, width in zip(parts, widths, strict=True):
+    lines = data.reshape(panels, stride)
+    for part, at in zip(parts, starts, strict=False):
         lines[:, at : at + part.shape[1]] = part
-        at += width
-    shape = np.array([n, depth, w.bits, w.group, kind, w.mins is not None, per, stride], np.int64)
-    return PackedGroups(data, shape)
+    has_mins = w.mins is not None
+    larger = [starts[1 + has_mins + i] if per and i <= has_mins else 0 for i in range(2)]
+    places = [starts[1] if has_mins else 0, *larger, starts[len(parts) - 1]]
+    return PackedGroups(data, np.array([n, depth, w.bits, w.group, kind, has_mins, per, stride, *places], np.int64))
 
 
 def _check(w: Groups) -> None:

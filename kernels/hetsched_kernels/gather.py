@@ -6,7 +6,7 @@ import numpy as np
 
 from hetsched_kernels.arrays import InI64, InS, InT, OutT
 from hetsched_kernels.compilation import kernel
-from hetsched_kernels.parts import span
+from hetsched_kernels.parts import span, zero_index
 
 _SIZES = ("uint32", "uint8", "uint64", "uint16")
 
@@ -61,7 +61,7 @@ def gather_elements(src: InT, indices: InS, out: OutT, src_shape: InI64, index_s
         False where an index is out of range (its element is left alone).
     """
     rank = src_shape.shape[0]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     fine = True
     for n in range(indices.shape[0]):
         k = np.int64(indices[n])

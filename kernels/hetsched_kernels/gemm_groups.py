@@ -16,30 +16,39 @@ from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import Array, InF32, InI32, InI64, InU8, OutF32
 from hetsched_kernels.cast import half_to_float
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.few_bits import BITS, GROUP, HALF, KIND, LARGER, MINS, SCALED, STRIDE, K, N
+from hetsched_kernels.few_bits import (
+    BITS,
+    CODES_AT,
+    GROUP,
+    HALF,
+    KIND,
+    LARGER,
+    LARGER_AT,
+    LARGER_MINS_AT,
+    MINS,
+    MINS_AT,
+    SCALED,
+    STRIDE,
+    K,
+    N,
+)
 from hetsched_kernels.groups import CHUNK, ZEROS
 from hetsched_kernels.lowlevel import F32P, I8P, for_range, intrinsic
-from hetsched_kernels.parts import as_f32, as_i8, as_u8, as_u16, onward, ptr, span
+from hetsched_kernels.parts import as_f32, as_i8, as_i32, as_u8, as_u16, onward, ptr, span
 from hetsched_kernels.tile import LANES
-from hetsched_kernels.tile_bits import WIDE, row_2, row_4, row_4_min, row_5, row_5_min, row_6, row_8, unpack
+from hetsched_kernels.tile_amx import CONFIGURATION, HEIGHT, configure_rows, permitted, release
+from hetsched_kernels.tile_amx_groups import STORED, tiles_s8
+from hetsched_kernels.tile_bits import WIDE, row, unpack
 from hetsched_kernels.tile_bytes import ROWS, STEP, rows_8
 
-_TILES = (row_2, row_4, row_4_min, row_5, row_5_min, row_6, row_8)
-_ROW_2, _ROW_4, _ROW_4_MIN, _ROW_5, _ROW_5_MIN, _ROW_6, _ROW_8 = (t.call for t in _TILES)
-_UNPACK, _ROWS = unpack.call, rows_8.call
-_TILE = max(ROWS, WIDE) * LANES
+_ROW, _UNPACK, _ROWS, _TILES = row.call, unpack.call, rows_8.call, tiles_s8.call
+_TILE = max(ROWS, WIDE, HEIGHT) * LANES
 _ZEROS = np.array([ZEROS.get(bits, 0) for bits in range(9)])
 
 
 def gemm_groups_scratch(shape: Array) -> int:
     """Float32 elements of scratch that :data:`gemm_groups_f32` wants for a weight's :attr:`PackedGroups.shape`."""
-    return int(2 * WIDE * (shape[K] // shape[GROUP]) + max(ROWS, WIDE) + shape[K] // 4) * LANES
-
-
-@block(inline=True)
-def lines(count: Any) -> Any:
-    """Bytes rounded up to whole cache lines."""
-    return (count + 63) // 64 * 64
+    return int(2 * (shape[K] // shape[GROUP]) + shape[K] // 4) * LANES + _TILE + CONFIGURATION // 4 + STORED
 
 
 @block
@@ -86,45 +95,17 @@ def _scaled(panel: Any, at: Any, larger: Any, per: Any, sign: Any, out: Any) -> 
 
 
 @block
-def expand_scales(panel: Any, shape: Any, scales: Any, mins: Any) -> Any:
-    """A panel's scales and minima, [groups, LANES] each, as float32; returns where its codes begin."""
-    kind, per, both = shape[KIND], shape[LARGER], 2 if shape[MINS] else 1
-    count = scales.shape[0]
+def expand_scales(panel: Any, shape: Any, scales: Any, mins: Any) -> None:
+    """A panel's scales and minima, [groups, LANES] each, as float32."""
+    kind, per = shape[KIND], shape[LARGER]
     if kind == SCALED:
-        size, more = lines(count), lines(2 * ((count // LANES + per - 1) // per) * LANES)
-        _scaled(panel, 0, both * size, per, np.float32(1.0), scales)
-        if both == 2:
-            _scaled(panel, size, both * size + more, per, np.float32(-1.0), mins)
-        return both * (size + more)
-    size = lines(2 * count if kind == HALF else 4 * count)
+        _scaled(panel, 0, shape[LARGER_AT], per, np.float32(1.0), scales)
+        if shape[MINS]:
+            _scaled(panel, shape[MINS_AT], shape[LARGER_MINS_AT], per, np.float32(-1.0), mins)
+        return
     _plain(panel, 0, kind, scales)
-    if both == 2:
-        _plain(panel, size, kind, mins)
-    return both * size
-
-
-@block
-def _row(
-    shape: Any, codes: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """One row by one or several panels, decoded on the way."""
-    bits, chunks, stride = shape[BITS], max(shape[GROUP] // CHUNK, 1), shape[STRIDE]
-    if bits == 4:
-        if shape[MINS]:
-            _ROW_4_MIN(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-        else:
-            _ROW_4(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-    elif bits == 5:
-        if shape[MINS]:
-            _ROW_5_MIN(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-        else:
-            _ROW_5(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-    elif bits == 8:
-        _ROW_8(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-    elif bits == 6:
-        _ROW_6(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-    else:
-        _ROW_2(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
+    if shape[MINS]:
+        _plain(panel, shape[MINS_AT], kind, mins)
 
 
 @block
@@ -145,28 +126,20 @@ def finish_panel(tile: Any, rows: Any, c0: Any, r0: Any, cols: Any, bias: Any, o
 
 @block
 def _one_row(
-    q: Any, q_scales: Any, q_sums: Any, data: Any, shape: Any, bias: Any, out: Any, scales: Any, mins: Any, tile: Any, first: Any,
-    last: Any, code: Any, alpha: Any, beta: Any,
+    q: Any, q_scales: Any, q_sums: Any, data: Any, shape: Any, bias: Any, out: Any, tile: Any, first: Any, last: Any, code: Any,
+    alpha: Any, beta: Any,
 ) -> None:  # fmt: skip
-    """The product of one row, several panels at a time where there are so many."""
-    n, stride, groups = shape[N], shape[STRIDE], shape[K] // shape[GROUP]
-    count = groups * LANES
-    c0 = first
-    while c0 < last:
-        panels = WIDE if last - c0 > (WIDE - 1) * LANES else 1
-        start = 0
-        for p in range(panels):
-            panel = span(data, (c0 // LANES + p) * stride, stride)
-            start = expand_scales(panel, shape, span(scales, p * count, count), span(mins, p * count, count))
-        codes = ptr(data, c0 // LANES * stride + start)
-        _row(shape, codes, ptr(q, 0), ptr(q_scales, 0), ptr(q_sums, 0), ptr(scales, 0), ptr(mins, 0), groups, ptr(tile, 0), panels)
+    """The product of one row, several panels at a time, decoded on the way."""
+    n, stride = shape[N], shape[STRIDE]
+    for c0 in range(first, last, WIDE * LANES):
+        panels = min(WIDE, (last - c0 + LANES - 1) // LANES)
+        _ROW(ptr(data, c0 // LANES * stride), ptr(shape, 0), ptr(q, 0), ptr(q_scales, 0), ptr(q_sums, 0), ptr(tile, 0), panels)
         for p in range(panels):
             at = c0 + p * LANES
             finish_panel(onward(tile, p * LANES), 1, at, 0, min(LANES, n - at), bias, out, n, code, alpha, beta)
-        c0 += panels * LANES
 
 
-@kernel(needs=(*_TILES, unpack, rows_8, ACTIVATE))
+@kernel(needs=(row, unpack, rows_8, tiles_s8, ACTIVATE))
 def gemm_groups_f32(
     q: InU8,
     q_scales: InF32,
@@ -205,20 +178,32 @@ def gemm_groups_f32(
     n, depth, stride = shape[N], shape[K], shape[STRIDE]
     groups = depth // shape[GROUP]
     count = groups * LANES
-    scales, mins = span(scratch, 0, WIDE * count), span(scratch, WIDE * count, WIDE * count)
-    tile, rest = span(scratch, 2 * WIDE * count, _TILE), onward(scratch, 2 * WIDE * count + _TILE)
+    scales, mins = span(scratch, 0, count), span(scratch, count, count)
+    tile, rest = span(scratch, 2 * count, _TILE), onward(scratch, 2 * count + _TILE)
     if m == 1:
-        _one_row(q, q_scales, q_sums, data, shape, bias, out, scales, mins, tile, first, last, activation, alpha, beta)
+        _one_row(q, q_scales, q_sums, data, shape, bias, out, tile, first, last, activation, alpha, beta)
         return
     wide, s, low, y = as_u8(rest, 0, depth // 4 * LANES), ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
-    zero, steps = 0 if shape[MINS] else _ZEROS[shape[BITS]], shape[GROUP] // STEP
+    after = as_u8(rest, depth // 4 * LANES, (CONFIGURATION // 4 + STORED))
+    by_tiles = m >= HEIGHT // 2 and permitted() > 0
+    tall, step = HEIGHT if by_tiles else ROWS, min(shape[GROUP] // 4, HEIGHT)
+    zero = 0 if shape[MINS] else _ZEROS[shape[BITS]]
     for c0 in range(first, last, LANES):
         panel = span(data, c0 // LANES * stride, stride)
-        codes = ptr(panel, expand_scales(panel, shape, span(scales, 0, count), span(mins, 0, count)))
-        if shape[BITS] != 8:
-            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS])
+        expand_scales(panel, shape, scales, mins)
+        codes = ptr(panel, shape[CODES_AT])
+        if by_tiles or shape[BITS] != 8:
+            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS], zero if by_tiles else 0)
             codes = ptr(wide, 0)
-        for r0 in range(0, m, ROWS):
-            x, xs, xn, rows = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups), min(ROWS, m - r0)
-            _ROWS(codes, x, depth, xs, xn, s, low, zero, shape[MINS], groups, steps, y, rows)
+        for r0 in range(0, m, tall):
+            x, xs, xn, rows = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups), min(tall, m - r0)
+            if by_tiles:
+                if r0 == 0 or rows < tall:
+                    configure_rows(after, rows, step)
+                sums = ptr(as_i32(after, CONFIGURATION, 4 * STORED), 0)
+                _TILES(codes, x, depth, xs, xn, s, low, shape[MINS], groups, step, shape[GROUP] // (4 * step), y, sums, rows)
+            else:
+                _ROWS(codes, x, depth, xs, xn, s, low, zero, shape[MINS], groups, shape[GROUP] // STEP, y, rows)
             finish_panel(tile, rows, c0, r0, min(LANES, n - c0), bias, out, n, activation, alpha, beta)
+    if by_tiles:
+        release()

@@ -9,7 +9,7 @@ import numpy as np
 from hetsched_kernels.activation import ACTIVATE
 from hetsched_kernels.arrays import InF32, InI32, InI64, InU8, OutF32, OutI32
 from hetsched_kernels.compilation import REORDER, block, kernel
-from hetsched_kernels.few_bits import GROUP, MINS, STRIDE, K, N
+from hetsched_kernels.few_bits import CODES_AT, GROUP, MINS, STRIDE, K, N
 from hetsched_kernels.functions import float_to_bits
 from hetsched_kernels.gemm_groups import expand_scales, finish_panel
 from hetsched_kernels.groups import CHUNK
@@ -107,7 +107,8 @@ def gemm_w4a16(
     s, low, y = ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
     for c0 in range(first, last, LANES):
         panel = span(data, c0 // LANES * stride, stride)
-        codes = ptr(panel, expand_scales(panel, shape, scales, mins))
+        expand_scales(panel, shape, scales, mins)
+        codes = ptr(panel, shape[CODES_AT])
         for r0 in range(0, m, ROWS):
             rows = min(ROWS, m - r0)
             x, xn = ptr(pairs, r0 * (depth // 2)), ptr(sums, r0 * groups)

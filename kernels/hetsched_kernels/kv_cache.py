@@ -1,6 +1,7 @@
 """A paged key-value cache in 8-bit keys and 4-bit values, and attention of one new token over it.
 
-While one page is worked on the next is asked for, a part at each stage, so that memory is never waited for nor idle.
+A few pages are worked on together. What comes next is asked for meanwhile, a part at each stage, so that memory is never waited for
+nor idle: values while keys are scored, the next pages' keys while shares are made and values added.
 
 A page holds ``page`` tokens of one key-value head: key codes (LANES tokens side by side), key scales, value codes, value
 scales, each on a cache line. Keys have one scale a token, values one for each group of 32 elements; both are float16. A
@@ -14,19 +15,24 @@ from typing import Any, Final
 import numpy as np
 
 from hetsched_kernels import functions as f
+from hetsched_kernels.ahead import ask_for
 from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.cast import float_to_half, half_to_float
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.extremes import row_max
 from hetsched_kernels.online_softmax import advance_softmax, limit_scores
 from hetsched_kernels.parts import as_i32, as_u8, as_u16, onward, ptr, span
+from hetsched_kernels.quantize_groups import quantize_row
 from hetsched_kernels.tile import LANES
-from hetsched_kernels.tile_kv import ROWS, ask_for, tile_keys, tile_values, whole_shares
+from hetsched_kernels.tile_kv import ROWS, tile_keys, tile_values, whole_shares
+from hetsched_kernels.wide import full_width
 
 #: Elements of a value that share a scale.
 GROUP: Final = 32
 #: Positions in :func:`cache_geometry`'s result.
 HEADS, SHARED, DIM, WIDTH, PAGE, KEY_SCALES, VALUES, VALUE_SCALES, STRIDE = range(9)
+#: Pages that are worked on together.
+_TOGETHER: Final = 4
 _KEYS_CALL, _VALUES_CALL = tile_keys.call, tile_values.call
 _LINE: Final = 64
 _ZERO = np.float32(0.0)
@@ -69,6 +75,24 @@ def cache_bytes(geometry: Array, pages: int) -> int:
 def _page(cache: Any, geometry: Any, number: Any, head: Any) -> Any:
     stride = geometry[STRIDE]
     return span(cache, (number * geometry[SHARED] + head) * stride, stride)
+
+
+@block
+def _coming(cache: Any, geometry: Any, pages: Any, head: Any, p: Any, first: Any, last: Any) -> Any:
+    """Page ``p``; after the last one the next head's pages follow, and at the very end addresses that are nobody's."""
+    ends = p > last
+    stride = geometry[STRIDE]
+    number = pages[min(first + p - last - 1, last) if ends else p]
+    return ptr(cache, (number * geometry[SHARED] + head + (1 if ends else 0)) * stride)
+
+
+@block
+def _ask_for_page(page: Any, geometry: Any) -> None:
+    """Ask for what :data:`_open_page` reads and for the first half of the keys."""
+    size, width = geometry[PAGE], geometry[WIDTH]
+    ask_for(page, size * width // 2)
+    ask_for(ptr(page, geometry[KEY_SCALES]), geometry[VALUES] - geometry[KEY_SCALES])
+    ask_for(ptr(page, geometry[VALUE_SCALES]), geometry[STRIDE] - geometry[VALUE_SCALES])
 
 
 @block
@@ -147,86 +171,74 @@ def append_tokens(key: InF32, value: InF32, cache: OutU8, pages: InI64, geometry
 
 def attend_scratch(geometry: Array) -> int:
     """Float32 elements of scratch that :data:`attend_cache` wants."""
-    many, size, width = int(geometry[HEADS] // geometry[SHARED]), int(geometry[PAGE]), int(geometry[WIDTH])
+    many, size, width = int(geometry[HEADS] // geometry[SHARED]), _TOGETHER * int(geometry[PAGE]), int(geometry[WIDTH])
     groups = width // GROUP
-    return size * (1 + groups) + groups + many * (size + width + 4 + 2 * groups + groups * size // 2 + width // 4)
+    return size * (1 + groups) + groups + many * (size + width + 4 + 3 * groups + groups * size // 2 + width // 4)
 
 
 @block
 def _scratch_of(scratch: Any, many: Any, groups: Any, width: Any, size: Any) -> Any:
-    """The scratch of :data:`attend_cache` in parts."""
+    """The scratch of :data:`attend_cache` in parts, for ``size`` tokens at once; the second half of the sums is zeros."""
     key_scales, value_scales, rest = span(scratch, 0, size), span(scratch, size, groups * size), onward(scratch, size * (1 + groups))
     tops, scores, rest = span(rest, 0, groups), span(rest, groups, many * size), onward(rest, groups + many * size)
     total, states, rest = span(rest, 0, many * width), span(rest, many * width, 2 * many), onward(rest, many * (width + 2))
-    factors, sums, rest = span(rest, 0, many * groups), as_i32(rest, many * groups, many * groups), onward(rest, 2 * many * groups)
+    factors, sums, rest = span(rest, 0, many * groups), as_i32(rest, many * groups, 2 * many * groups), onward(rest, 3 * many * groups)
     q_scales, q_sums, rest = span(rest, 0, many), as_i32(rest, many, many), onward(rest, 2 * many)
     shares, codes = as_u8(rest, 0, many * groups * size // 2), as_u8(rest, many * groups * size // 2, many * width // 4)
     return key_scales, value_scales, tops, scores, total, states, factors, shares, codes, q_scales, q_sums, sums
 
 
 @block
-def _quantize_query(x: Any, q: Any, factor: Any) -> Any:
-    """int8 codes of a query, zero-padded; returns their scale times ``factor``, and their sum."""
-    reach = _ZERO
-    for i in range(x.shape[0]):
-        value = f.absolute(x[i])
-        reach = value if value > reach else reach
-    scale = np.float32(reach / np.float32(127.0))
-    inverse, total = _inverse(scale), np.int32(0)
-    for i in range(q.shape[0]):
-        code = np.int32(f.round_even(x[i] * inverse)) if i < x.shape[0] else np.int32(0)
-        q[i] = np.uint8(code & 255)
-        total += code
-    return np.float32(scale * factor), total
-
-
-@block
-def _weigh(row: Any, reach: Any, scales: Any, tops: Any, shares: Any, sums: Any, factors: Any) -> None:
+def _weigh(row: Any, reach: Any, scales: Any, tops: Any, shares: Any, room: Any, sums: Any, factors: Any) -> None:
     """Whole shares of a head's tokens for every group of values; none is above ``reach``, no scale above ``tops``."""
-    size = row.shape[0]
     for g in range(tops.shape[0]):
         top = reach * tops[g]
         factor = _WHOLE / top if top > _NOTHING else _ZERO
-        high, low = ptr(shares, 2 * g * size), ptr(shares, (2 * g + 1) * size)
-        sums[g] = whole_shares(ptr(row, 0), ptr(scales, g * size), factor, high, low, size)
+        high, low = ptr(shares, 2 * g * room), ptr(shares, (2 * g + 1) * room)
+        sums[g] = whole_shares(ptr(row, 0), ptr(scales, g * room), factor, high, low, row.shape[0])
         factors[g] = top / _WHOLE
 
 
 @block
-def _open_page(page: Any, geometry: Any, filled: Any, key_scales: Any, value_scales: Any, tops: Any) -> None:
-    """The scales of a page as float32, and the largest of each group of its ``filled`` values."""
-    size = geometry[PAGE]
-    keys, values = as_u16(page, geometry[KEY_SCALES], 2 * size), as_u16(page, geometry[VALUE_SCALES], 2 * value_scales.shape[0])
+def _open_page(page: Any, geometry: Any, filled: Any, at: Any, room: Any, key_scales: Any, value_scales: Any) -> None:
+    """The scales of a page as float32, from token ``at`` on of ``room`` tokens; after its ``filled`` tokens values weigh nothing."""
+    full_width()
+    size, groups = geometry[PAGE], geometry[WIDTH] // GROUP
+    keys, values = as_u16(page, geometry[KEY_SCALES], 2 * size), as_u16(page, geometry[VALUE_SCALES], 2 * groups * size)
     for i in range(size):
-        key_scales[i] = half_to_float(keys[i])
-    for i in range(value_scales.shape[0]):
-        value_scales[i] = half_to_float(values[i])
-    for g in range(tops.shape[0]):
-        tops[g] = row_max(span(value_scales, g * size, filled))
+        key_scales[at + i] = half_to_float(keys[i])
+    for g in range(groups):
+        own, to = span(values, g * size, size), span(value_scales, g * room + at, size)
+        for i in range(size):
+            to[i] = half_to_float(own[i])
+        for i in range(filled, size):
+            to[i] = _ZERO
 
 
 @block
 def _score_page(
-    page: Any, coming: Any, geometry: Any, many: Any, codes: Any, q_scales: Any, q_sums: Any, key_scales: Any, scores: Any
+    page: Any, geometry: Any, many: Any, codes: Any, q_scales: Any, q_sums: Any, key_scales: Any, at: Any, room: Any, scores: Any
 ) -> None:  # fmt: skip
-    """Scores of every head that shares a page with its tokens."""
+    """Scores of every head that shares a page with its tokens, which are those from ``at`` on of ``room``."""
     width, size = geometry[WIDTH], geometry[PAGE]
     for m in range(0, many, ROWS):
         _KEYS_CALL(
-            ptr(page, 0), ptr(coming, geometry[VALUES]), size // LANES, width // 4, ptr(codes, m * width), width, ptr(q_sums, m),
-            ptr(q_scales, m), ptr(key_scales, 0), ptr(scores, m * size), size, min(ROWS, many - m),
+            ptr(page, 0), ptr(page, geometry[VALUES]), size // LANES, width // 4, ptr(codes, m * width), width, ptr(q_sums, m),
+            ptr(q_scales, m), ptr(key_scales, at), ptr(scores, m * room + at), room, min(ROWS, many - m),
         )  # fmt: skip
 
 
 @block
-def _add_page(page: Any, coming: Any, geometry: Any, many: Any, shares: Any, sums: Any, factors: Any, total: Any) -> None:
+def _add_page(
+    page: Any, coming: Any, geometry: Any, many: Any, shares: Any, at: Any, room: Any, sums: Any, factors: Any, total: Any
+) -> None:  # fmt: skip
     """Add the values of a page to every head's weighted sum."""
     width, size, values = geometry[WIDTH], geometry[PAGE], geometry[VALUES]
     groups = width // GROUP
     for m in range(0, many, ROWS):
         _VALUES_CALL(
             ptr(page, values), ptr(coming, size * width // 2), width // LANES, size // 8, GROUP // LANES,
-            ptr(shares, m * 2 * groups * size), 2 * groups * size, 2 * size, ptr(sums, m * groups), ptr(factors, m * groups), groups,
+            ptr(shares, m * 2 * groups * room + at), 2 * groups * room, 2 * room, ptr(sums, m * groups), ptr(factors, m * groups), groups,
             ptr(total, m * width), width, min(ROWS, many - m),
         )  # fmt: skip
 
@@ -260,30 +272,42 @@ def attend_cache(
     """
     shared, dim, width, size = geometry[SHARED], geometry[DIM], geometry[WIDTH], geometry[PAGE]
     many, groups = geometry[HEADS] // shared, width // GROUP
-    s = _scratch_of(scratch, many, groups, width, size)
+    room = _TOGETHER * size
+    s = _scratch_of(scratch, many, groups, width, room)
     key_scales, value_scales, tops, scores, total, states, factors, shares, codes, q_scales, q_sums, sums = s
     start = max(length - window, 0) if window > 0 else 0
-    last = (length - 1) // size
+    first, last = start // size, (length - 1) // size
+    for i in range(many * groups):
+        sums[many * groups + i] = np.int32(0)
     for head in range(shared):
         for m in range(many):
-            q_scales[m], q_sums[m] = _quantize_query(span(q, (head * many + m) * dim, dim), span(codes, m * width, width), scale)
+            own = span(q, (head * many + m) * dim, dim)
+            quantize_row(own, span(codes, m * width, width), span(q_scales, m, 1), span(q_sums, m, 1), width)
+            q_scales[m] *= scale
             states[2 * m], states[2 * m + 1] = _LOWEST, _ZERO
         for i in range(many * width):
             total[i] = _ZERO
-        for p in range(start // size, last + 1):
-            page, coming = _page(cache, geometry, pages[p], head), _page(cache, geometry, pages[min(p + 1, last)], head)
-            _open_page(page, geometry, min(length - p * size, size), key_scales, value_scales, tops)
-            _score_page(page, coming, geometry, many, codes, q_scales, q_sums, key_scales, scores)
-            share = size * width // 2 // many
+        for p in range(first, last + 1, _TOGETHER):
+            count = min(_TOGETHER, last + 1 - p)
+            for i in range(count):
+                page = _page(cache, geometry, pages[p + i], head)
+                _open_page(page, geometry, min(length - (p + i) * size, size), i * size, room, key_scales, value_scales)
+                _score_page(page, geometry, many, codes, q_scales, q_sums, key_scales, i * size, room, scores)
+            for g in range(groups):
+                tops[g] = row_max(span(value_scales, g * room, min(length - p * size, room)))
             for m in range(many):
-                ask_for(ptr(coming, m * share), share)
-                row, own, at = span(scores, m * size, size), span(shares, m * 2 * groups * size, 2 * groups * size), m * groups
+                row, whole, at = span(scores, m * room, count * size), span(shares, m * 2 * groups * room, 2 * groups * room), m * groups
+                for i in range(m * _TOGETHER // many, (m + 1) * _TOGETHER // many):
+                    _ask_for_page(_coming(cache, geometry, pages, head, p + _TOGETHER + i, first, last), geometry)
                 limit_scores(row, p * size, start, length, softcap)
                 reach = advance_softmax(row, span(total, m * width, width), span(states, 2 * m, 2))
-                _weigh(row, reach, value_scales, tops, own, span(sums, at, groups), span(factors, at, groups))
-            _add_page(page, coming, geometry, many, shares, sums, factors, total)
+                _weigh(row, reach, value_scales, tops, whole, room, span(sums, at, groups), span(factors, at, groups))
+            for i in range(count):
+                page = _page(cache, geometry, pages[p + i], head)
+                coming = _coming(cache, geometry, pages, head, p + _TOGETHER + i, first, last)
+                _add_page(page, coming, geometry, many, shares, i * size, room, onward(sums, many * groups * min(i, 1)), factors, total)
         for m in range(many):
-            to, own = span(out, (head * many + m) * dim, dim), span(total, m * width, width)
+            to, line = span(out, (head * many + m) * dim, dim), span(total, m * width, width)
             factor = np.float32(1.0) / states[2 * m + 1]
             for i in range(dim):
-                to[i] = own[i] * factor
+                to[i] = line[i] * factor

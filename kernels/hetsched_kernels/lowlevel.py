@@ -21,6 +21,7 @@ alloca_once_value: Any = cgutils.alloca_once_value
 #: A counted loop in IR.
 for_range: Any = cgutils.for_range
 pack_array: Any = cgutils.pack_array
+memset: Any = cgutils.memset
 #: Fill an array structure.
 populate_array: Any = arrayobj.populate_array
 #: Held by whoever compiles.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from hetsched_kernels import codes as c
@@ -15,7 +14,7 @@ from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import InI64, InT, OutT
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.lowlevel import intrinsic
-from hetsched_kernels.parts import ptr, span
+from hetsched_kernels.parts import ptr, span, zero_index
 
 _TILE = 16
 _SIDE = 8
@@ -23,24 +22,24 @@ _SIZES = ("uint32", "uint8", "uint64", "uint16")
 
 
 @block
-def _merge(shape: Any, src_strides: Any, dst_strides: Any, merged: Any) -> Any:
-    """Drop dimensions of 1 and join neighbours that step alike; fills merged [3, rank] and returns the rank left (≥ 1)."""
+def _merge(shape: Any, src_strides: Any, dst_strides: Any, sizes: Any, src_steps: Any, dst_steps: Any) -> Any:
+    """Drop dimensions of 1 and join neighbours that step alike; fills sizes and steps, and returns the rank left (≥ 1)."""
     rank = 0
     for axis in range(shape.shape[0]):
         if shape[axis] == 1:
             continue
         joins = (
-            rank > 0 and merged[1, rank - 1] == src_strides[axis] * shape[axis] and merged[2, rank - 1] == dst_strides[axis] * shape[axis]
+            rank > 0 and src_steps[rank - 1] == src_strides[axis] * shape[axis] and dst_steps[rank - 1] == dst_strides[axis] * shape[axis]
         )
         if joins:
-            merged[0, rank - 1] *= shape[axis]
+            sizes[rank - 1] *= shape[axis]
         else:
-            merged[0, rank] = shape[axis]
+            sizes[rank] = shape[axis]
             rank += 1
-        merged[1, rank - 1] = src_strides[axis]
-        merged[2, rank - 1] = dst_strides[axis]
+        src_steps[rank - 1] = src_strides[axis]
+        dst_steps[rank - 1] = dst_strides[axis]
     if rank == 0:
-        merged[0, 0], merged[1, 0], merged[2, 0] = 1, 1, 1
+        sizes[0], src_steps[0], dst_steps[0] = 1, 1, 1
         rank = 1
     return rank
 
@@ -124,38 +123,38 @@ def copy_strided(src: InT, src_offset: int, src_strides: InI64, dst: OutT, dst_o
         dst_strides: the same for the destination.
         shape: int64 [rank]; rank 0 copies one element.
     """
-    merged = np.empty((3, shape.shape[0] + 1), np.int64)
-    rank = _merge(shape, src_strides, dst_strides, merged)
+    sizes, src_steps, dst_steps = zero_index(), zero_index(), zero_index()
+    rank = _merge(shape, src_strides, dst_strides, sizes, src_steps, dst_steps)
     total = 1
     for axis in range(rank):
-        total *= merged[0, axis]
+        total *= sizes[axis]
     if total == 0:
         return
     last = rank - 1
     other = -1
-    if merged[1, last] != 1 and merged[1, last] != 0:
+    if src_steps[last] != 1 and src_steps[last] != 0:
         for axis in range(last):
-            if merged[1, axis] == 1:
+            if src_steps[axis] == 1:
                 other = axis
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     so, do = src_offset, dst_offset
-    n = merged[0, last]
-    outer = total // n if other < 0 else total // (n * merged[0, other])
+    n = sizes[last]
+    outer = total // n if other < 0 else total // (n * sizes[other])
     for _ in range(outer):
         if other < 0:
-            _copy_run(src, so, merged[1, last], dst, do, merged[2, last], n)
+            _copy_run(src, so, src_steps[last], dst, do, dst_steps[last], n)
         else:
-            _copy_plane(src, so, 1, merged[1, last], dst, do, merged[2, other], merged[2, last], merged[0, other], n)
+            _copy_plane(src, so, 1, src_steps[last], dst, do, dst_steps[other], dst_steps[last], sizes[other], n)
         axis = last - 1
         while axis >= 0:
             if axis != other:
                 index[axis] += 1
-                so += merged[1, axis]
-                do += merged[2, axis]
-                if index[axis] < merged[0, axis]:
+                so += src_steps[axis]
+                do += dst_steps[axis]
+                if index[axis] < sizes[axis]:
                     break
-                so -= merged[1, axis] * merged[0, axis]
-                do -= merged[2, axis] * merged[0, axis]
+                so -= src_steps[axis] * sizes[axis]
+                do -= dst_steps[axis] * sizes[axis]
                 index[axis] = 0
             axis -= 1
 
@@ -193,7 +192,7 @@ def pad_index(src: InT, dst: OutT, shape: InI64, begins: InI64, out_shape: InI64
         mode: ``codes.REFLECT``, ``codes.EDGE`` or ``codes.WRAP``.
     """
     rank = shape.shape[0]
-    index = np.zeros(rank, np.int64)
+    index = zero_index()
     inner = out_shape[rank - 1]
     rows = 1
     for axis in range(rank - 1):

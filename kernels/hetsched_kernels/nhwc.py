@@ -154,6 +154,26 @@ def pad_nhwc(x: InT, out: OutT, n: int, h: int, row: int, top: int, bottom: int,
                     inside[i] = source[i]
 
 
+def worth_padding(geometry: Array) -> bool:
+    """Whether a convolution of bytes is given a copy of its image with the padding around it: its rows are then equally far apart."""
+    g = [int(value) for value in geometry]
+    return any(g[9:13]) and g[7:9] == [1, 1] and g[15] == 1
+
+
+def padded(geometry: Array) -> Array:
+    """The same convolution over an image that has its padding around it."""
+    out = geometry.copy()
+    out[2], out[3] = geometry[2] + geometry[9] + geometry[11], geometry[3] + geometry[10] + geometry[12]
+    out[9:13] = 0
+    return out
+
+
+def padded_elements(geometry: Array) -> int:
+    """Elements of a convolution's image with its padding."""
+    g = padded(geometry)
+    return int(g[0] * g[1] * g[2] * g[3])
+
+
 def widened(geometry: Array) -> Array:
     """The same convolution over a padded image, whose windows' rows are taken as the channels of one position.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from hetsched_kernels.activation import ACTIVATE, activate_at
@@ -11,15 +9,15 @@ from hetsched_kernels.arrays import Array, InF32, InI64, OutF32
 from hetsched_kernels.compilation import kernel
 from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.nhwc import address_of
+from hetsched_kernels.nhwc_panels import pack_panels, panel_products
 from hetsched_kernels.nhwc_rows import row_addresses, table_elements, table_positions
-from hetsched_kernels.nhwc_tile_f32 import DEPTHWISE_CHANNELS, nhwc_depthwise_f32, nhwc_tile_f32
+from hetsched_kernels.nhwc_tile_f32 import BIAS, DEPTHWISE_CHANNELS, ORIGIN, nhwc_depthwise_f32, nhwc_tile_f32
 from hetsched_kernels.parts import as_i64, ptr, span
 from hetsched_kernels.tile import LANES, ROWS, VECTORS
 from hetsched_kernels.window import conv_geometry, conv_output
 
 __all__ = ["conv2d_nhwc_f32", "conv2d_nhwc_f32_scratch", "conv_geometry", "conv_output", "pack_conv_nhwc_f32"]
 
-_TILE_CALL = nhwc_tile_f32.call
 _DEPTHWISE_CALL = nhwc_depthwise_f32.call
 
 
@@ -42,9 +40,7 @@ def pack_conv_nhwc_f32(w: Array, bias: Array, groups: int = 1) -> tuple[Array, A
     order = padded.transpose(2, 1, 0)  # taps, channels, columns
     if groups > 1:
         return np.ascontiguousarray(order).reshape(-1), shift
-    vectors, panels = width // LANES, -(-(width // LANES) // VECTORS)
-    edges = [LANES * (j * vectors // panels) for j in range(panels + 1)]
-    return np.concatenate([order[:, :, a:b].reshape(-1) for a, b in pairwise(edges)]), shift
+    return pack_panels(order), shift
 
 
 def conv2d_nhwc_f32_scratch(geometry: Array) -> int:
@@ -54,16 +50,17 @@ def conv2d_nhwc_f32_scratch(geometry: Array) -> int:
 
 @kernel(needs=(nhwc_tile_f32, nhwc_depthwise_f32, ACTIVATE))
 def conv2d_nhwc_f32(
-    x: InF32, w: InF32, bias: InF32, out: OutF32, scratch: OutF32, geometry: InI64, pixel: int, activation: int, alpha: float, beta: float,
-    first: int, last: int
+    x: InF32, w: InF32, bias: InF32, skip: InF32, out: OutF32, scratch: OutF32, geometry: InI64, pixel: int, activation: int, alpha: float,
+    beta: float, first: int, last: int
 ) -> None:  # fmt: skip
-    """Compute out = activation(x ⋆ w + bias), positions ``first`` to ``last`` of the result.
+    """Compute out = activation(x ⋆ w + bias + skip), positions ``first`` to ``last`` of the result.
 
     Args:
         x: [n, h, w, c], readable SLACK bytes beyond its end.
         w: :func:`pack_conv_nhwc_f32`.
         bias: :func:`pack_conv_nhwc_f32`.
-        out: [n, oh, ow, m].
+        skip: as ``out``, whose memory it may be, or empty; depthwise: empty.
+        out: [n, oh, ow, m], readable SLACK bytes beyond its end, as ``skip``.
         scratch: [:func:`conv2d_nhwc_f32_scratch`].
         geometry: :func:`conv_geometry`, one group or depthwise.
         pixel: elements from position to position of x: c, or less where neighbours overlap (:func:`hetsched_kernels.nhwc.widened`).
@@ -83,6 +80,7 @@ def conv2d_nhwc_f32(
     vectors = (m + LANES - 1) // LANES
     panels = (vectors + VECTORS - 1) // VECTORS
     lo, hi, clamps = clamp_of(activation, alpha, beta)
+    mode = BIAS + ORIGIN if skip.shape[0] > 0 else BIAS
     width = (c + DEPTHWISE_CHANNELS - 1) // DEPTHWISE_CHANNELS * DEPTHWISE_CHANNELS
     for p0 in range(first, last, positions):
         count = min(positions, last - p0)
@@ -94,10 +92,11 @@ def conv2d_nhwc_f32(
         else:
             for panel in range(panels):
                 c0 = panel * vectors // panels * LANES
-                cols = min(((panel + 1) * vectors // panels) * LANES, m) - c0
-                weights, shift = ptr(w, c0 * taps * c), ptr(bias, c0)
-                for r in range(0, count, ROWS):
-                    to = ptr(out, (p0 + r) * m + c0)
-                    _TILE_CALL(ptr(table, r * taps), taps, c, weights, shift, lo, hi, to, m, min(ROWS, count - r), cols)
+                columns = ((panel + 1) * vectors // panels) * LANES - c0
+                to = p0 * m + c0
+                panel_products(
+                    table, taps, c, 0, w, c0 * taps * c, columns, ptr(skip, to), ptr(bias, c0), mode, lo, hi, out, to, m, count,
+                    min(columns, m - c0),
+                )  # fmt: skip
         if not clamps:
             activate_at(ptr(out, p0 * m), count * m, activation, alpha, beta)

@@ -14,7 +14,7 @@ from numba import types
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, I32P, I64P, U8P, alloca_once, for_range, intrinsic
-from hetsched_kernels.tile import COLS, LANES, ROWS
+from hetsched_kernels.tile import COLS, LANES, ROWS, VECTORS
 from hetsched_kernels.tile_f32 import for_each_shape
 
 _MAGIC = 12582912.0  # 1.5 * 2^23: adding it rounds to an integer, half to even
@@ -64,32 +64,59 @@ def _sums(b: Any, args: Any, rows: int, wide: int) -> list[list[Any]]:
     return acc
 
 
+class _Ending:
+    """What follows the sums: scale, then clamp, round and store as bytes, or store as float32."""
+
+    def __init__(self, b: Any, factors: Any, shifts: Any, lo: Any, hi: Any, zero: Any, wide: int) -> None:
+        self.wide, self.floats = wide, v.vector(v.F32, LANES)
+        self.factors, self.shifts = ([b.gep(p, [v.index(LANES * n)]) for n in range(wide)] for p in (factors, shifts))
+        self.low, self.high = v.splat(b, lo, LANES), v.splat(b, hi, LANES)
+        self.offset = v.splat(b, b.sub(zero, ir.Constant(v.I32, _MAGIC_BITS)), LANES)
+
+    def row(self, b: Any, sums: list[Any], quantized: Any, to: Any, tile: Any, cols: Any) -> None:
+        """A position's channels, to ``to`` where ``quantized``, else to ``tile``."""
+        for n, total in enumerate(sums):
+            factor, shift = (v.load(b, p[n], self.floats, 4) for p in (self.factors, self.shifts))
+            x = b.fadd(b.fmul(b.sitofp(total, self.floats), factor), shift)
+            with b.if_else(quantized) as (then, otherwise):
+                with then:
+                    self._bytes(b, x, b.gep(to, [v.index(LANES * n)]), n, cols)
+                with otherwise:
+                    v.store(b, x, b.gep(tile, [v.index(LANES * n)]), 4)
+
+    def _bytes(self, b: Any, x: Any, pointer: Any, n: int, cols: Any) -> None:
+        y = b.select(b.fcmp_ordered(">", x, self.low), x, self.low)
+        y = b.select(b.fcmp_ordered("<", y, self.high), y, self.high)
+        bits = b.bitcast(b.fadd(y, v.constant(self.floats, _MAGIC)), v.vector(v.I32, LANES))
+        byte = b.trunc(b.add(bits, self.offset), v.vector(v.I8, LANES))
+        if n + 1 < self.wide:
+            v.store(b, byte, pointer, 1)
+        else:
+            store_lanes(b, byte, pointer, b.sub(cols, v.index(LANES * n)))
+
+
 def _micro(b: Any, args: Any, rows: int, wide: int) -> None:
     *operands, factors, shifts, lo, hi, zero, out, ldc, tile, quantize, stored, cols = args
     acc = _sums(b, operands, rows, wide)
-    floats, words, bytes_ = v.vector(v.F32, LANES), v.vector(v.I32, LANES), v.vector(v.I8, LANES)
-    low, high = v.splat(b, lo, LANES), v.splat(b, hi, LANES)
-    offset = v.splat(b, b.sub(zero, ir.Constant(v.I32, _MAGIC_BITS)), LANES)
+    ending = _Ending(b, factors, shifts, lo, hi, zero, wide)
     quantized = b.icmp_signed("!=", quantize, v.index(0))
     for m in range(rows):
         with b.if_then(b.icmp_signed("<", v.index(m), stored)):
             to = b.gep(out, [b.mul(ldc, v.index(m))])
-            for n in range(wide):
-                factor, shift = (v.load(b, b.gep(p, [v.index(LANES * n)]), floats, 4) for p in (factors, shifts))
-                x = b.fadd(b.fmul(b.sitofp(b.load(acc[m][n]), floats), factor), shift)
-                with b.if_else(quantized) as (then, otherwise):
-                    with then:
-                        y = b.select(b.fcmp_ordered(">", x, low), x, low)
-                        y = b.select(b.fcmp_ordered("<", y, high), y, high)
-                        bits = b.bitcast(b.fadd(y, v.constant(floats, _MAGIC)), words)
-                        byte = b.trunc(b.add(bits, offset), bytes_)
-                        pointer = b.gep(to, [v.index(LANES * n)])
-                        if n + 1 < wide:
-                            v.store(b, byte, pointer, 1)
-                        else:
-                            store_lanes(b, byte, pointer, b.sub(cols, v.index(LANES * n)))
-                    with otherwise:
-                        v.store(b, x, b.gep(tile, [v.index(COLS * m + LANES * n)]), 4)
+            ending.row(b, [b.load(slot) for slot in acc[m]], quantized, to, b.gep(tile, [v.index(COLS * m)]), cols)
+
+
+def _finish(b: Any, args: Any, wide: int) -> None:
+    """Rows of sums from memory."""
+    sums, starts, factors, shifts, lo, hi, zero, out, ldc, tile, quantize, rows, cols = args
+    kind, ending = v.vector(v.I32, LANES), _Ending(b, factors, shifts, lo, hi, zero, wide)
+    quantized = b.icmp_signed("!=", quantize, v.index(0))
+    begin = [v.load(b, b.gep(starts, [v.index(LANES * n)]), kind, 4) for n in range(wide)]
+    with for_range(b, rows, intp=v.I64) as loop:
+        line = b.gep(sums, [b.mul(loop.index, v.index(LANES * wide))])
+        totals = [b.add(v.load(b, b.gep(line, [v.index(LANES * n)]), kind, 4), start) for n, start in enumerate(begin)]
+        to = b.gep(out, [b.mul(ldc, loop.index)])
+        ending.row(b, totals, quantized, to, b.gep(tile, [b.mul(loop.index, v.index(COLS))]), cols)
 
 
 _PARAMETERS = (
@@ -136,3 +163,35 @@ def nhwc_tile(
         cols: 1 … COLS.
     """
     _tile(addresses, taps, groups, weights, starts, factors, shifts, lo, hi, zero, out, ldc, tile, quantize, rows, cols)
+
+
+_FINISH = (
+    I32P, I32P, F32P, F32P, types.float32, types.float32, types.int32, U8P, types.int64, F32P, types.int64, types.int64, types.int64,
+)  # fmt: skip
+
+
+@intrinsic
+def _finished(
+    tc: Any, sums: Any, starts: Any, factors: Any, shifts: Any, lo: Any, hi: Any, zero: Any, out: Any, ldc: Any, tile: Any, quantize: Any,
+    rows: Any, cols: Any,
+) -> Any:  # fmt: skip
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        vectors = b.sdiv(b.add(args[-1], v.index(LANES - 1)), v.index(LANES))
+        for wide in range(1, VECTORS + 1):
+            with b.if_then(b.icmp_signed("==", vectors, v.index(wide))):
+                _finish(b, args, wide)
+        return context.get_dummy_value()
+
+    return types.none(*_FINISH), codegen
+
+
+@external(*_FINISH, fast=frozenset())
+def nhwc_finish(
+    sums: Any, starts: Any, factors: Any, shifts: Any, lo: Any, hi: Any, zero: Any, out: Any, ldc: Any, tile: Any, quantize: Any,
+    rows: Any, cols: Any,
+) -> None:  # fmt: skip
+    """What :data:`nhwc_tile` does with its sums, for sums int32 [rows, columns rounded up to LANES] that were made elsewhere.
+
+    ``tile`` has room for all rows where ``quantize`` is 0.
+    """
+    _finished(sums, starts, factors, shifts, lo, hi, zero, out, ldc, tile, quantize, rows, cols)

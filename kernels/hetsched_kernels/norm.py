@@ -10,6 +10,7 @@ from hetsched_kernels.arrays import InF32, OutF32
 from hetsched_kernels.compilation import REORDER, block, kernel
 from hetsched_kernels.parts import span
 from hetsched_kernels.softmax import row_sum
+from hetsched_kernels.wide import full_width
 
 _ONE = np.float32(1.0)
 
@@ -17,6 +18,7 @@ _ONE = np.float32(1.0)
 @block(fast=REORDER)
 def _squares(x: Any, mean: Any) -> Any:
     """Sum of (x - mean)²."""
+    full_width()
     s = np.float32(0.0)
     for i in range(x.shape[0]):
         d = x[i] - mean
@@ -45,6 +47,7 @@ def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, 
         cols: product of the normalised dimensions.
         epsilon: added to the variance.
     """
+    full_width()
     for r in range(rows):
         source, row = span(x, r * cols, cols), span(out, r * cols, cols)
         mean, factor = _moments(source, epsilon)
@@ -59,6 +62,7 @@ def layer_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, rows: int, 
 @kernel
 def rms_norm_f32(x: InF32, scale: InF32, out: OutF32, rows: int, cols: int, epsilon: float) -> None:
     """Compute out = x / sqrt(mean(x²) + epsilon) · scale over the last axis; arguments as :data:`layer_norm_f32`."""
+    full_width()
     for r in range(rows):
         source, row = span(x, r * cols, cols), span(out, r * cols, cols)
         factor = _ONE / np.sqrt(np.float32(_squares(source, np.float32(0.0)) / np.float32(cols)) + epsilon)
@@ -84,6 +88,7 @@ def batch_norm_f32(
         inner: product of the spatial dimensions.
         epsilon: added to the variance.
     """
+    full_width()
     for o in range(outer):
         for ch in range(channels):
             factor = scale[ch] / np.sqrt(variance[ch] + epsilon)
@@ -100,6 +105,7 @@ def instance_norm_f32(x: InF32, scale: InF32, bias: InF32, out: OutF32, outer: i
 
     Arguments as :data:`batch_norm_f32`.
     """
+    full_width()
     for o in range(outer):
         for ch in range(channels):
             base = (o * channels + ch) * inner

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from hetsched_kernels import functions as f
-from hetsched_kernels.compilation import block
+from hetsched_kernels.compilation import REORDER, block
 from hetsched_kernels.extremes import row_max
-from hetsched_kernels.softmax import row_sum
+from hetsched_kernels.wide import full_width
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _LOWEST = np.float32(-np.inf)
@@ -27,10 +27,16 @@ def limit_scores(row: Any, first: Any, start: Any, stop: Any, softcap: Any) -> N
         row[i] = _LOWEST
 
 
-@block
-def _shift(row: Any, largest: Any) -> None:
+@block(fast=REORDER)
+def _shift(row: Any, largest: Any) -> Any:
+    """e^(x - largest) in x's place, and their sum."""
+    full_width()
+    total = _ZERO
     for i in range(row.shape[0]):
-        row[i] = f.exp(row[i] - largest)
+        value = f.exp(row[i] - largest)
+        row[i] = value
+        total += value
+    return total
 
 
 @block
@@ -45,11 +51,13 @@ def advance_softmax(row: Any, out: Any, state: Any) -> Any:
         for i in range(row.shape[0]):
             row[i] = _ZERO
         return _ZERO
-    factor = f.exp(state[0] - largest) if state[0] > _LOWEST else _ZERO
-    _shift(row, largest)
-    state[1] = state[1] * factor + row_sum(row)
-    state[0] = largest
-    if factor != _ONE:
+    total = _shift(row, largest)
+    if state[0] != largest:
+        factor = f.exp(state[0] - largest) if state[0] > _LOWEST else _ZERO
         for i in range(out.shape[0]):
             out[i] = out[i] * factor
+        state[0], state[1] = largest, state[1] * factor
+    state[1] += total
+    if own == largest:
+        return _ONE
     return f.exp(own - largest) if own > _LOWEST else _ZERO

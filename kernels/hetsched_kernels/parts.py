@@ -10,7 +10,10 @@ from typing import Any
 
 from numba import types
 
-from hetsched_kernels.lowlevel import intrinsic, pack_array, pointer_to, populate_array
+from hetsched_kernels.lowlevel import alloca_once, intrinsic, memset, pack_array, pointer_to, populate_array
+
+#: The most dimensions that kernels count through.
+RANK = 64
 
 
 @intrinsic
@@ -76,3 +79,22 @@ def onward(typing_context: Any, array: Any, start: Any) -> Any:
         return array_from(context, builder, kind, builder.gep(whole.data, [args[1]]), count)
 
     return kind(array, types.int64), codegen
+
+
+def room(dtype: Any, elements: int) -> Any:
+    """An intrinsic () → array of ``elements`` zeros on the stack of the kernel (not block) that calls it, without an allocation."""
+    kind = types.Array(dtype, 1, "C")
+
+    def typing(typing_context: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = alloca_once(builder, context.get_data_type(dtype), size=elements)
+            memset(builder, place, context.get_constant(types.intp, elements * dtype.bitwidth // 8), 0)
+            return array_from(context, builder, kind, place, context.get_constant(types.intp, elements))
+
+        return kind(), codegen
+
+    return intrinsic(typing)
+
+
+#: An index of up to :data:`RANK` dimensions, all zero.
+zero_index = room(types.int64, RANK)

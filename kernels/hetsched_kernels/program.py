@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ from hetsched_kernels.compilation import Kernel, Variant, block, kernel
 from hetsched_kernels.fence import load_acquire, relax
 from hetsched_kernels.lowlevel import alloca_once, intrinsic
 from hetsched_kernels.parts import array_from
+from hetsched_kernels.tables import STRIDE, Program, counters
+
+__all__ = ["Call", "Program", "array_slots", "clock_ns", "compile_program", "core", "counters", "run_program", "slots_of", "thunk"]
 
 _lock = RLock()
 _thunks: dict[tuple[int, tuple[str, ...]], tuple[int, Any]] = {}
@@ -50,25 +53,11 @@ class Call(NamedTuple):
         return self.kernel(*self.args)
 
 
-class Program(NamedTuple):
-    """What :data:`run_program` takes.
-
-    Attributes:
-        table: int64 [calls, 2]: thunk, slots.
-        steps: int64 [steps + 1]: the first call of each step.
-        kept: arrays that the table knows by address.
-    """
-
-    table: Array
-    steps: Array
-    kept: tuple[Any, ...]
-
-
 def compile_program(steps: Sequence[Sequence[Call]]) -> Program:
     """A program of ``steps``; their kernels are compiled, or loaded from the cache."""
     calls = [core(call) for step in steps for call in step]
     addresses = _addresses(calls)
-    slots = [_slots(call) for call in calls]
+    slots = [slots_of(call) for call in calls]
     table = np.array([[a, s.ctypes.data] for a, s in zip(addresses, slots, strict=True)], np.int64).reshape(-1)
     starts = np.cumsum([0, *(len(step) for step in steps)])
     return Program(table, starts.astype(np.int64), (*slots, *calls))
@@ -81,8 +70,8 @@ def core(call: Call) -> Call:
     return call
 
 
-def _slots(call: Call) -> Array:
-    """The arguments as int64."""
+def slots_of(call: Call) -> Array:
+    """The arguments as int64: an array's address and length, an integer, a float's bits."""
     entry: Kernel = call.kernel
     values: list[int] = []
     for kind, value in zip(entry.signature(*call.dtypes), call.args, strict=True):
@@ -93,6 +82,17 @@ def _slots(call: Call) -> Array:
         else:
             values.append(int(value))
     return np.array(values, np.int64)
+
+
+def array_slots(call: Call) -> dict[int, int]:
+    """Which slot holds the address of each argument that is an array, by the argument's position."""
+    out, at = {}, 0
+    for position, kind in enumerate(call.kernel.signature(*call.dtypes)):
+        if isinstance(kind, types.Array):
+            out[position] = at
+            at += 1
+        at += 1
+    return out
 
 
 def _addresses(calls: Iterable[Call]) -> list[int]:
@@ -113,7 +113,7 @@ def _compile(new: dict[tuple[int, tuple[str, ...]], Call]) -> None:
     names = {}
     for number, (key, call) in enumerate(new.items()):
         names[key] = f"hetsched_thunk_{len(_thunks)}_{number}"
-        _thunk(context, module, names[key], call)
+        _thunk_to_address(context, module, names[key], call)
     library.add_ir_module(module)
     library.finalize()
     for key, name in names.items():
@@ -121,10 +121,16 @@ def _compile(new: dict[tuple[int, tuple[str, ...]], Call]) -> None:
         _thunks[key] = library.get_pointer_to_function(name), (library, new[key].kernel)
 
 
-def _thunk(context: Any, module: Any, name: str, call: Call) -> None:
-    signature = call.kernel.signature(*call.dtypes)
-    compiled = call.kernel.compile(*call.dtypes).overloads[signature]
+def _thunk_to_address(context: Any, module: Any, name: str, call: Call) -> None:
+    compiled = call.kernel.compile(*call.dtypes).overloads[call.kernel.signature(*call.dtypes)]
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    thunk(context, module, name, call.kernel, call.dtypes, lambda builder, kind: builder.inttoptr(v.index(address), kind.as_pointer()))
+
+
+def thunk(context: Any, module: Any, name: str, entry: Kernel, dtypes: tuple[str, ...], callee: Callable[[Any, Any], Any]) -> None:
+    """Define in ``module`` the function ``name``: it unpacks int64 words and calls what ``callee`` gives for a builder and a type."""
+    signature = entry.signature(*dtypes)
+    result = entry.compile(*dtypes).overloads[signature].signature.return_type
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [v.I64.as_pointer()]), name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     values, at = [], 0
@@ -132,10 +138,8 @@ def _thunk(context: Any, module: Any, name: str, call: Call) -> None:
         words = [builder.load(builder.gep(function.args[0], [v.index(at + i)])) for i in range(2 if isinstance(kind, types.Array) else 1)]
         values.append(_value(context, builder, kind, words))
         at += len(words)
-    result = compiled.signature.return_type
-    callee_type = context.call_conv.get_function_type(result, signature)
-    callee = builder.inttoptr(v.index(address), callee_type.as_pointer())
-    context.call_conv.call_function(builder, callee, result, signature, values)
+    called = callee(builder, context.call_conv.get_function_type(result, signature))
+    context.call_conv.call_function(builder, called, result, signature, values)
     builder.ret_void()
 
 
@@ -229,21 +233,12 @@ def _give_way(tc: Any) -> Any:
     return types.none(), codegen
 
 
-#: int64 elements from counter to counter: a cache line.
-STRIDE = 8
-
-
 #: How often a thread looks at a step that others still work at before it lets them have its core.
 _LOOKS = 2000
 
 
-def counters(steps: int) -> Array:
-    """The shared counters of a program: of every step the calls taken and the calls done, over all turns."""
-    return np.zeros(2 * steps * STRIDE, np.int64)
-
-
 @block
-def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, before: Any) -> None:
+def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, before: Any, stamps: Any, step: Any) -> None:
     """Take and run calls of a step until none is left, then wait for those that others took."""
     all_of_them = before + calls
     taken = load_acquire(shared, at)
@@ -252,6 +247,8 @@ def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, b
             call = first + taken - before
             if load_acquire(stop, 0) == 0:
                 _call(table[2 * call], table[2 * call + 1])
+            if stamps.shape[0] > 0:
+                stamps[step] = clock_ns()
             _count(shared, at + STRIDE)
         taken = load_acquire(shared, at)
     looks = 0
@@ -274,7 +271,7 @@ def run_program(
         steps: :attr:`Program.steps`.
         shared: :func:`counters`, of this program alone; not used by one thread.
         stop: int64 [1]; not 0: leave out the calls that have not begun.
-        stamps: int64 [steps], the time after each step (``time.perf_counter_ns``); empty: not wanted by this thread.
+        stamps: int64 [steps], the time at which each step's calls were done (``time.perf_counter_ns``); empty: not wanted.
         begin: first step.
         end: one past the last.
         threads: how many threads may run it.
@@ -283,10 +280,10 @@ def run_program(
     for step in range(begin, end):
         first, calls = steps[step], steps[step + 1] - steps[step]
         if threads > 1:
-            _work(table, first, calls, shared, 2 * step * STRIDE, stop, turn * calls)
+            _work(table, first, calls, shared, 2 * step * STRIDE, stop, turn * calls, stamps, step)
         else:
             for call in range(first, first + calls):
                 if load_acquire(stop, 0) == 0:
                     _call(table[2 * call], table[2 * call + 1])
-        if stamps.shape[0] > 0:
-            stamps[step] = clock_ns()
+            if stamps.shape[0] > 0:
+                stamps[step] = clock_ns()

@@ -9,17 +9,64 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from hetsched_kernels import functions as f
+from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import InF32, InI32, InT, OutF32, OutI32, OutU8
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.extremes import row_max, row_min
-from hetsched_kernels.parts import span
+from hetsched_kernels.extremes import row_range
+from hetsched_kernels.lowlevel import F32P, U8P, for_range, intrinsic
+from hetsched_kernels.parts import ptr, span
+from hetsched_kernels.target import target
+from hetsched_kernels.tile import LANES
 
 _MAGIC = np.float32(12582912.0)
 _MAGIC_BITS = np.int32(0x4B400000)
 _ZERO = np.float32(0.0)
 _EXACT: frozenset[str] = frozenset()
+#: Whether the target multiplies and adds with one rounding, and scales whose reciprocals are ordinary numbers.
+_FUSED = target().avx2 or not target().x86
+_SMALL, _LARGE = np.float32(2.0**-100), np.float32(2.0**100)
+#: Elements that are quantized together, from the end of a long row to its beginning: what was looked at last is still at hand.
+_BLOCK = 16384
+
+
+def _divided(b: Any, args: Any, at: Any, lanes: int) -> None:
+    """``lanes`` codes from element ``at`` on: a product with the reciprocal, and once more with what it left over.
+
+    Where neither the scale nor its reciprocal is subnormal that is the quotient as the division rounds it (Markstein, IBM J. Res. Dev.
+    34, 1990). Values are clamped first: the ends of the range are far from where rounding changes.
+    """
+    x, out, _, scale, inverse, low, high, offset = args
+    kind, words = v.vector(v.F32, lanes), v.vector(v.I32, lanes)
+    scale, inverse, low, high, offset = (v.splat(b, value, lanes) for value in (scale, inverse, low, high, offset))
+    value = v.load(b, b.gep(x, [at]), kind, 4)
+    value = b.select(b.fcmp_ordered(">", value, low), value, low)  # NaN becomes the lowest
+    value = b.select(b.fcmp_ordered("<", value, high), value, high)
+    about = b.fmul(value, inverse)
+    fused = f"llvm.fma.v{lanes}f32"
+    rest = v.call(b, fused, kind, [b.fneg(about), scale, value])
+    shifted = b.fadd(v.call(b, fused, kind, [rest, inverse, about]), v.constant(kind, float(_MAGIC)))
+    code = b.trunc(b.add(b.bitcast(shifted, words), offset), v.vector(v.I8, lanes))
+    v.store(b, code, b.gep(out, [at]), 1)
+
+
+@intrinsic
+def _by_reciprocal(tc: Any, x: Any, out: Any, count: Any, scale: Any, inverse: Any, low: Any, high: Any, offset: Any) -> Any:
+    """``count`` codes; ``low`` and ``high`` are the ends of the range in x."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        blocks = b.sdiv(args[2], v.index(LANES))
+        with for_range(b, blocks, intp=v.I64) as loop:
+            _divided(b, args, b.mul(loop.index, v.index(LANES)), LANES)
+        done = b.mul(blocks, v.index(LANES))
+        with for_range(b, b.sub(args[2], done), intp=v.I64) as loop:
+            _divided(b, args, b.add(done, loop.index), 1)
+        return context.get_dummy_value()
+
+    f = types.float32
+    return types.none(F32P, U8P, types.int64, f, f, f, f, types.int32), codegen
 
 
 @block(fast=_EXACT)
@@ -28,6 +75,10 @@ def quantize_run(x: Any, out: Any, scale: Any, zero: Any, signed: Any) -> None:
     least = -128 if signed else 0
     low, high = np.float32(least - zero), np.float32(least + 255 - zero)
     offset = np.int32(zero - _MAGIC_BITS)
+    if _FUSED and scale > _SMALL and scale < _LARGE:
+        inverse = np.float32(1.0) / scale
+        _by_reciprocal(ptr(x, 0), ptr(out, 0), x.shape[0], scale, inverse, low * scale, high * scale, offset)
+        return
     for i in range(x.shape[0]):
         value = x[i] / scale
         value = value if value > low else low
@@ -76,7 +127,7 @@ def row_parameters(x: Any, symmetric: Any, signed: Any) -> Any:
     """Scale and zero point that cover a run: 127 steps each side, or 255 steps over a range that holds 0."""
     if x.shape[0] == 0:
         return np.float32(1.0), np.int32(0 if signed else 128)
-    low, high = row_min(x), row_max(x)
+    low, high = row_range(x)
     least = -128 if signed else 0
     if symmetric:
         largest = max(high, -low)
@@ -111,4 +162,6 @@ def quantize_rows(
         source = span(x, r * cols, cols)
         scale, zero = row_parameters(source, symmetric, signed)
         scales[r], zero_points[r] = scale, zero
-        quantize_run(source, span(out, r * cols, cols), scale, zero, signed)
+        for start in range((cols - 1) // _BLOCK * _BLOCK, -1, -_BLOCK):
+            count = min(_BLOCK, cols - start)
+            quantize_run(span(source, start, count), span(out, r * cols + start, count), scale, zero, signed)

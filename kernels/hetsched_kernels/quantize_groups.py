@@ -15,6 +15,7 @@ from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import InF32, OutF32, OutI32, OutU8
 from hetsched_kernels.compilation import REORDER, block, kernel
 from hetsched_kernels.functions import sigmoid
+from hetsched_kernels.groups import CHUNK
 from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
 from hetsched_kernels.parts import ptr, span
 from hetsched_kernels.tile import LANES
@@ -113,39 +114,75 @@ def _quantize(tc: Any, x: Any, q: Any, count: Any, inverse: Any) -> Any:
     return types.int32(F32P, U8P, types.int64, types.float32), codegen
 
 
+def _scale_of(b: Any, reach: Any, scale: Any) -> Any:
+    """Write the scale of a group whose largest |x| are lanes of ``reach``; returns its reciprocal."""
+    own = b.fdiv(_across(b, reach), v.F32(127.0))
+    own = b.select(b.fcmp_ordered(">", own, v.F32(0.0)), own, v.F32(1.0))
+    b.store(own, scale)
+    return b.fdiv(v.F32(1.0), own)
+
+
+def _whole_group(b: Any, x: Any, q: Any, scale: Any, total: Any) -> None:
+    """A group of CHUNK elements, which stay in registers."""
+    kind, steps = v.vector(v.F32, LANES), range(0, CHUNK, LANES)
+    reach = v.constant(kind, 0.0)
+    for at in steps:
+        value = v.load(b, b.gep(x, [v.index(at)]), kind, 4)
+        reach = _larger(b, v.call(b, f"llvm.fabs.v{LANES}f32", kind, [value]), reach)
+    inverse = _scale_of(b, reach, scale)
+    parts = [_codes(b, b.gep(x, [v.index(at)]), inverse, LANES) for at in steps]
+    whole = parts[0]
+    for at, codes in zip(steps, parts, strict=True):
+        v.store(b, b.trunc(codes, v.vector(v.I8, LANES)), b.gep(q, [v.index(at)]), 1)
+        whole = b.add(whole, codes) if at else whole
+    b.store(v.call(b, f"llvm.vector.reduce.add.v{LANES}i32", v.I32, [whole]), total)
+
+
+def _short_group(b: Any, x: Any, q: Any, vectors: Any, scale: Any, total: Any) -> None:
+    """A group of a few vectors."""
+    kind, words = v.vector(v.F32, LANES), v.vector(v.I32, LANES)
+    reach, whole = alloca_once(b, kind), alloca_once(b, words)
+    b.store(v.constant(kind, 0.0), reach)
+    b.store(v.constant(words, 0), whole)
+    _reach_loop(b, x, v.index(0), b.mul(vectors, v.index(LANES)), [reach])
+    inverse = _scale_of(b, b.load(reach), scale)
+    with for_range(b, vectors, intp=v.I64) as loop:
+        at = b.mul(loop.index, v.index(LANES))
+        codes = _codes(b, b.gep(x, [at]), inverse, LANES)
+        v.store(b, b.trunc(codes, v.vector(v.I8, LANES)), b.gep(q, [at]), 1)
+        b.store(b.add(b.load(whole), codes), whole)
+    b.store(v.call(b, f"llvm.vector.reduce.add.v{LANES}i32", v.I32, [b.load(whole)]), total)
+
+
 @intrinsic
-def _quantize_short(tc: Any, x: Any, q: Any, vectors: Any, scale: Any, total: Any) -> Any:
-    """A whole group of a few vectors: its scale and sum are written, its codes too."""
+def _quantize_short(tc: Any, x: Any, q: Any, vectors: Any, scale: Any, total: Any, groups: Any) -> Any:
+    """``groups`` whole groups of a few vectors: their scales and sums are written, their codes too."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        x, q, vectors, scale, total = args
-        kind, words = v.vector(v.F32, LANES), v.vector(v.I32, LANES)
-        reach, whole = alloca_once(b, kind), alloca_once(b, words)
-        b.store(v.constant(kind, 0.0), reach)
-        b.store(v.constant(words, 0), whole)
-        _reach_loop(b, x, v.index(0), b.mul(vectors, v.index(LANES)), [reach])
-        own = b.fdiv(_across(b, b.load(reach)), v.F32(127.0))
-        own = b.select(b.fcmp_ordered(">", own, v.F32(0.0)), own, v.F32(1.0))
-        b.store(own, scale)
-        inverse = b.fdiv(v.F32(1.0), own)
-        with for_range(b, vectors, intp=v.I64) as loop:
-            at = b.mul(loop.index, v.index(LANES))
-            codes = _codes(b, b.gep(x, [at]), inverse, LANES)
-            v.store(b, b.trunc(codes, v.vector(v.I8, LANES)), b.gep(q, [at]), 1)
-            b.store(b.add(b.load(whole), codes), whole)
-        b.store(v.call(b, f"llvm.vector.reduce.add.v{LANES}i32", v.I32, [b.load(whole)]), total)
+        x, q, vectors, scale, total, groups = args
+        size = b.mul(vectors, v.index(LANES))
+
+        def places(index: Any) -> tuple[Any, ...]:
+            at = b.mul(index, size)
+            return b.gep(x, [at]), b.gep(q, [at]), b.gep(scale, [index]), b.gep(total, [index])
+
+        with b.if_else(b.icmp_signed("==", size, v.index(CHUNK))) as (one, other):
+            with one, for_range(b, groups, intp=v.I64) as loop:
+                _whole_group(b, *places(loop.index))
+            with other, for_range(b, groups, intp=v.I64) as loop:
+                source, to, own, sums = places(loop.index)
+                _short_group(b, source, to, vectors, own, sums)
         return context.get_dummy_value()
 
-    return types.none(F32P, U8P, types.int64, F32P, I32P), codegen
+    return types.none(F32P, U8P, types.int64, F32P, I32P, types.int64), codegen
 
 
 @block(fast=_EXACT)
-def _quantize_row(x: Any, q: Any, scales: Any, sums: Any, group: Any) -> None:
+def quantize_row(x: Any, q: Any, scales: Any, sums: Any, group: Any) -> None:
     """One row; ``q`` may be longer than ``x``: zeros follow."""
     cols = x.shape[0]
     whole = cols // group if group <= _SHORT and group % LANES == 0 else 0
-    for g in range(whole):
-        _quantize_short(ptr(x, g * group), ptr(q, g * group), group // LANES, ptr(scales, g), ptr(sums, g))
+    _quantize_short(ptr(x, 0), ptr(q, 0), group // LANES, ptr(scales, 0), ptr(sums, 0), whole)
     for g in range(whole, scales.shape[0]):
         start = min(g * group, cols)
         count = min(cols - start, group)
@@ -162,7 +199,7 @@ def _place(row: Any, r: Any, q: Any, scales: Any, sums: Any, depth: Any, group: 
     """Quantize a row into place ``r``."""
     groups = depth // group
     at = r * groups
-    _quantize_row(row, span(q, r * depth, depth), span(scales, at, groups), span(sums, at, groups), group)
+    quantize_row(row, span(q, r * depth, depth), span(scales, at, groups), span(sums, at, groups), group)
 
 
 @kernel(fast=_EXACT)

@@ -8,6 +8,7 @@ from hetsched_kernels.arrays import InF32, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.functions import sigmoid
 from hetsched_kernels.parts import span
+from hetsched_kernels.wide import full_width
 
 
 @block
@@ -63,5 +64,6 @@ def rotary_f32(
 @kernel
 def swiglu_f32(gate: InF32, up: InF32, out: OutF32) -> None:
     """Compute out = silu(gate) · up; ``out`` may be either."""
+    full_width()
     for i in range(out.shape[0]):
         out[i] = gate[i] * sigmoid(gate[i]) * up[i]

@@ -11,6 +11,7 @@ from hetsched_kernels.arrays import InF32, InI64, OutF32
 from hetsched_kernels.compilation import REORDER, block, kernel
 from hetsched_kernels.extremes import row_max
 from hetsched_kernels.parts import span
+from hetsched_kernels.wide import full_width
 
 _ONE = np.float32(1.0)
 
@@ -18,28 +19,35 @@ _ONE = np.float32(1.0)
 @block(fast=REORDER)
 def row_sum(x: Any) -> Any:
     """Sum of a run, in vector order."""
+    full_width()
     s = np.float32(0.0)
     for i in range(x.shape[0]):
         s += x[i]
     return s
 
 
-@block
-def _exponentials(row: Any, largest: Any) -> None:
+@block(fast=REORDER)
+def _exponentials(row: Any, largest: Any) -> Any:
+    """e^(x - largest) in x's place, and their sum."""
+    full_width()
+    total = np.float32(0.0)
     for i in range(row.shape[0]):
-        row[i] = f.exp(row[i] - largest)
+        value = f.exp(row[i] - largest)
+        row[i] = value
+        total += value
+    return total
 
 
 @block
 def normalize_row(row: Any) -> None:
     """Softmax of one contiguous run, in place."""
+    full_width()
     if row.shape[0] == 0:
         return
     largest = row_max(row)
     if largest == np.float32(-np.inf):
         largest = np.float32(0.0)
-    _exponentials(row, largest)
-    factor = _ONE / row_sum(row)
+    factor = _ONE / _exponentials(row, largest)
     for i in range(row.shape[0]):
         row[i] = row[i] * factor
 
@@ -58,6 +66,7 @@ def softmax_f32(x: InF32, mask: InF32, out: OutF32, rows: int, cols: int, scale:
         mask_rows: int64; empty without a mask. Else [rows + 1]: the element offset of each row's mask, then the mask's stride
             along the row (1, or 0 where one value serves the whole row). :func:`mask_plan` makes it.
     """
+    full_width()
     for r in range(rows):
         row, source = span(out, r * cols, cols), span(x, r * cols, cols)
         if mask_rows.shape[0] == 0:
@@ -89,6 +98,7 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
         inner: product of the dimensions after it.
         scale: factor.
     """
+    full_width()
     largest, total = span(scratch, 0, inner), span(scratch, inner, inner)
     for o in range(outer):
         base = o * axis * inner
@@ -117,6 +127,7 @@ def softmax_axis_f32(x: InF32, out: OutF32, scratch: OutF32, outer: int, axis: i
 @kernel
 def log_softmax_f32(x: InF32, out: OutF32, rows: int, cols: int) -> None:
     """Compute out = log(softmax(x)) over the last axis of [rows, cols]."""
+    full_width()
     for r in range(rows):
         row, source = span(out, r * cols, cols), span(x, r * cols, cols)
         largest = row_max(source)

@@ -50,6 +50,7 @@ class Target:
         bf16: the 512-bit ``vdpbf16ps`` may be used.
         dotprod: aarch64's ``sdot`` may be used.
         i8mm: aarch64's ``usdot`` and ``smmla`` may be used.
+        amx: tile registers and their int8 products may be used, once the process has asked for them (``amx_int8``).
         vbmi: the byte permutation ``vpermb`` may be used.
         half: float16 conversions are instructions, not library calls (which the JIT cannot find).
         byte_operands: LLVM wants ``vpdpbusd`` operands as bytes rather than 32-bit words.
@@ -65,6 +66,7 @@ class Target:
     bf16: bool
     dotprod: bool
     i8mm: bool
+    amx: bool
     vbmi: bool
     half: bool
     byte_operands: bool
@@ -104,6 +106,7 @@ def target_of(triple: str, cpu: str, named: set[str]) -> Target:
         bf16=avx512 and "avx512bf16" in named,
         dotprod=arm and "dotprod" in named,
         i8mm=arm and "i8mm" in named,
+        amx=vnni and "linux" in triple and {"amx-tile", "amx-int8"} <= named,
         vbmi=avx512 and "avx512vbmi" in named,
         half=avx512 or not x86 or "f16c" in named,
         byte_operands=x86 and _accepts_bytes(),

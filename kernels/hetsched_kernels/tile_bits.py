@@ -10,6 +10,9 @@ holds its values 4j … 4j + 3 of every column, one 32-bit lane a column. A chun
 
 Codes are unsigned. Without minima a weight is (code - ZEROS[bits]) · scale, with them code · scale + minimum; either way one
 scale (and minimum) a column and group. Activations are int8 with one scale a row and group. Sums within a group are int32.
+
+Several panels are read side by side, a group of each in turn: memory brings several streams faster than one. Each stream is
+asked for ahead, and so are the scales and first codes of the panels that come after these.
 """
 
 from __future__ import annotations
@@ -20,22 +23,23 @@ from numba import types
 
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
+from hetsched_kernels.few_bits import BITS, CODES_AT, GROUP, HALF, KIND, LARGER, LARGER_AT, LARGER_MINS_AT, MINS, MINS_AT, SCALED, STRIDE, K
 from hetsched_kernels.groups import CHUNK, OF_HALVES, WITH_MINS, ZEROS
-from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
+from hetsched_kernels.lowlevel import F32P, I32P, I64P, U8P, alloca_once, for_range, intrinsic
 from hetsched_kernels.target import target
 from hetsched_kernels.tile import LANES
 
 _FIELDS, _LINE = 8, 64
 #: Widths whose codes are multiplied where they are in their bytes.
 _SHIFTED = () if target().dotprod and not target().i8mm else (2, 4)
-#: Panels that a row meets together: memory brings several streams faster than one.
-WIDE: Final = 4
+#: Panels that a row meets together.
+WIDE: Final = 8
 #: Bytes by which each stream is asked for ahead; hardware stops at the end of a 4 KB page.
 _AHEAD: Final = 2048
 _WORDS = v.vector(v.I32, LANES)
 _FLOATS = v.vector(v.F32, LANES)
 _I = types.int64
-_PARAMETERS = (U8P, _I, U8P, F32P, I32P, F32P, F32P, _I, _I, F32P, _I)
+_PARAMETERS = (U8P, I64P, U8P, F32P, I32P, F32P, _I)
 
 
 def _bytes(value: int) -> Any:
@@ -67,6 +71,8 @@ def _narrow(b: Any, chunk: Any, width: int, first: int, up: int) -> list[Any]:
 
 def _wide(b: Any, chunk: Any, bits: int) -> list[Any]:
     """The eight fields of a chunk, codes in their bytes."""
+    if bits == 8:
+        return [_vector(b, chunk, j) for j in range(_FIELDS)]
     if bits in (2, 4):
         return _narrow(b, chunk, bits, 0, 0)
     low, high = _narrow(b, chunk, 4, 0, 0), _narrow(b, chunk, bits - 4, 4, 4)
@@ -87,201 +93,183 @@ def _in_place(b: Any, chunk: Any, bits: int) -> list[tuple[Any, int]]:
     return [(field, 0) for field in _wide(b, chunk, bits)]
 
 
-class _Sums:
-    """The sums of a row by a panel: integers of one group, floats of those before."""
+class _Form:
+    """A weight's descriptor, its row, and the registers that a panel's sums live in."""
 
-    def __init__(self, b: Any, args: Any, panel: int, bits: int, with_mins: bool) -> None:
-        codes, stride, self.x, self.x_scales, self.x_sums, scales, mins, groups, *_ = args
-        aside = b.mul(groups, v.index(panel * LANES))
-        self.codes, self.scales = b.gep(codes, [b.mul(stride, v.index(panel))]), b.gep(scales, [aside])
-        self.mins: Any = b.gep(mins, [aside]) if with_mins else None
-        self.zero = 0 if with_mins else ZEROS[bits]
-        self.total = alloca_once(b, _FLOATS)
-        b.store(v.constant(_FLOATS, 0.0), self.total)
+    def __init__(self, b: Any, args: Any, bits: int) -> None:
+        self.data, shape, self.x, self.x_scales, self.x_sums = args[:5]
+        self.bits = bits
+        at = {name: b.load(b.gep(shape, [v.index(name)])) for name in range(CODES_AT + 1)}
+        self.stride, self.kind, self.codes_at = at[STRIDE], at[KIND], at[CODES_AT]
+        self.mins_at, self.larger_at, self.larger_mins_at = at[MINS_AT], at[LARGER_AT], at[LARGER_MINS_AT]
+        self.has_mins, self.is_scaled = b.icmp_signed("!=", at[MINS], v.index(0)), b.icmp_signed("==", at[KIND], v.index(SCALED))
+        self.groups, self.chunks = b.sdiv(at[K], at[GROUP]), b.sdiv(at[GROUP], v.index(CHUNK))
+        self.per = b.select(b.icmp_signed(">", at[LARGER], v.index(0)), at[LARGER], v.index(1))
+        self.minus = b.select(self.has_mins, v.I32(0), v.I32(-ZEROS[bits]))
+        head = b.sdiv(b.add(at[CODES_AT], v.index(_AHEAD)), v.index(_LINE))
+        self.asks = b.add(b.sdiv(head, self.groups), v.index(1))
         self.acc = {up: alloca_once(b, _WORDS) for up in (range(0, 8, bits) if bits in _SHIFTED else (0,))}
 
-    def begin(self, b: Any, group: Any) -> None:
+
+def _halves(b: Any, pointer: Any) -> Any:
+    """LANES float16 as float32."""
+    return v.half_to_float(b, v.load(b, pointer, v.vector(v.I16, LANES), 2))
+
+
+class _Group:
+    """What all panels share of one group: its number, the larger group that it is in, and the activations' scale and sum."""
+
+    def __init__(self, b: Any, form: _Form, number: Any) -> None:
+        self.number, self.larger = number, b.sdiv(number, form.per)
+        whole = b.load(b.gep(form.x_sums, [number]))
+        self.scale = b.load(b.gep(form.x_scales, [number]))
+        self.start, self.share = b.mul(whole, form.minus), b.fmul(self.scale, b.sitofp(whole, v.F32))
+
+
+class _Panel:
+    """One panel of a weight: where its parts are, and what its row has summed so far."""
+
+    def __init__(self, b: Any, form: _Form, number: Any, total: Any) -> None:
+        self.form, self.total = form, total
+        self.base = b.gep(form.data, [b.mul(number, form.stride)])
+        self.codes = b.gep(self.base, [form.codes_at])
+        self.next = b.gep(self.base, [b.mul(form.stride, v.index(WIDE))])
+
+    def ask(self, b: Any, group: Any) -> None:
+        """Ask for this group's share of the head of the panel that comes next: its scales and first codes."""
+        with for_range(b, self.form.asks, intp=v.I64) as loop:
+            at = b.add(b.mul(group, self.form.asks), loop.index)
+            v.prefetch(b, b.gep(self.next, [b.mul(at, v.index(_LINE))]))
+
+    def scales(self, b: Any, group: Any, larger: Any, at: Any, larger_at: Any) -> Any:
+        """The scales (or minima) of a group as float32."""
+        form, slot = self.form, alloca_once(b, _FLOATS)
+        place, start = b.mul(group, v.index(LANES)), b.gep(self.base, [at])
+        with b.if_else(b.icmp_signed("==", form.kind, v.index(HALF))) as (half, other):
+            with half:
+                b.store(_halves(b, b.gep(start, [b.mul(place, v.index(2))])), slot)
+            with other, b.if_else(b.icmp_signed("==", form.kind, v.index(SCALED))) as (scaled, whole):
+                with scaled:
+                    small = b.sext(v.load(b, b.gep(start, [place]), v.vector(v.I8, LANES), 1), _WORDS)
+                    factor = _halves(b, b.gep(self.base, [b.add(larger_at, b.mul(larger, v.index(2 * LANES)))]))
+                    b.store(b.fmul(b.sitofp(small, _FLOATS), factor), slot)
+                with whole:
+                    b.store(v.load(b, b.gep(start, [b.mul(place, v.index(4))]), _FLOATS, 4), slot)
+        return b.load(slot)
+
+    def begin(self, b: Any, group: _Group) -> None:
         """Start a group's sums at -zero · Σx."""
-        for slot in self.acc.values():
+        for slot in self.form.acc.values():
             b.store(v.constant(_WORDS, 0), slot)
-        if self.zero:
-            start = b.mul(b.load(b.gep(self.x_sums, [group])), v.I32(-self.zero))
-            b.store(v.splat(b, start, LANES), self.acc[0])
+        b.store(v.splat(b, group.start, LANES), self.form.acc[0])
 
-    def add(self, b: Any, at: Any, field: Any, up: int, small: bool) -> None:
-        """Four more values of k, whose activations begin at ``at``."""
-        four = v.splat(b, v.load(b, b.gep(self.x, [at]), v.I32, 1), LANES)
-        b.store(v.dot4(b, b.load(self.acc[up]), field, four, small), self.acc[up])
+    def add_chunk(self, b: Any, chunk: Any, fields: range) -> None:
+        """Fields ``fields`` of a chunk."""
+        form = self.form
+        base, at = b.gep(self.codes, [b.mul(chunk, v.index(4 * LANES * form.bits))]), b.mul(chunk, v.index(CHUNK))
+        for line in range(0, 4 * LANES * form.bits, _LINE) if fields.start == 0 else ():
+            v.prefetch(b, b.gep(base, [v.index(_AHEAD + line)]))
+        for j, (field, up) in enumerate(_in_place(b, base, form.bits)):
+            if j in fields:
+                four = v.splat(b, v.load(b, b.gep(form.x, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
+                acc = form.acc[up]
+                b.store(v.dot4(b, b.load(acc), field, four, small=form.bits < 8 and form.bits not in _SHIFTED), acc)
 
-    def end(self, b: Any, group: Any) -> None:
+    def end(self, b: Any, group: _Group) -> None:
         """Add the group's sums times its scales."""
-        whole = b.load(self.acc[0])
-        for up, slot in self.acc.items():
+        form, whole = self.form, b.load(self.form.acc[0])
+        for up, slot in form.acc.items():
             whole = b.add(whole, b.ashr(b.load(slot), v.constant(_WORDS, up))) if up else whole
-        at = b.mul(group, v.index(LANES))
-        own, scale = b.load(b.gep(self.x_scales, [group])), v.load(b, b.gep(self.scales, [at]), _FLOATS, 4)
-        value = v.multiply_add(b, b.sitofp(whole, _FLOATS), b.fmul(scale, v.splat(b, own, LANES)), b.load(self.total))
-        if self.mins is not None:
-            share = b.fmul(own, b.sitofp(b.load(b.gep(self.x_sums, [group])), v.F32))
-            value = v.multiply_add(b, v.load(b, b.gep(self.mins, [at]), _FLOATS, 4), v.splat(b, share, LANES), value)
-        b.store(value, self.total)
+        scale = self.scales(b, group.number, group.larger, v.index(0), form.larger_at)
+        factor = b.fmul(scale, v.splat(b, group.scale, LANES))
+        b.store(v.multiply_add(b, b.sitofp(whole, _FLOATS), factor, b.load(self.total)), self.total)
+        if form.bits in WITH_MINS:
+            with b.if_then(form.has_mins):
+                low = self.scales(b, group.number, group.larger, form.mins_at, form.larger_mins_at)
+                low = b.select(form.is_scaled, b.fneg(low), low)
+                b.store(v.multiply_add(b, low, v.splat(b, group.share, LANES), b.load(self.total)), self.total)
 
 
-def _add_chunk(b: Any, sums: _Sums, outer: Any, chunk: Any, bits: int) -> None:
-    """A chunk of one panel; where it holds two groups, both from beginning to end."""
-    halves = bits in OF_HALVES
-    base, at = b.gep(sums.codes, [b.mul(chunk, v.index(4 * LANES * bits))]), b.mul(chunk, v.index(CHUNK))
-    for line in range(0, 4 * LANES * bits, _LINE):
-        v.prefetch(b, b.gep(base, [v.index(_AHEAD + line)]))
-    for j, (field, up) in enumerate(_in_place(b, base, bits)):
-        group = b.add(b.mul(outer, v.index(2)), v.index(j // 4))
-        if halves and j % 4 == 0:
-            sums.begin(b, group)
-        sums.add(b, b.add(at, v.index(4 * j)), field, up, small=bits < 8 and bits not in _SHIFTED)
-        if halves and j % 4 == 3:
-            sums.end(b, group)
+def _sums_of_group(b: Any, form: _Form, panel: _Panel, first: Any, groups: list[_Group]) -> None:
+    """A group of one panel; the two groups of one chunk where that is how they lie."""
+    if len(groups) > 1:
+        chunk = b.sdiv(first, v.index(2))
+        for i, group in enumerate(groups):
+            panel.begin(b, group)
+            panel.add_chunk(b, chunk, range(4 * i, 4 * i + 4))
+            panel.end(b, group)
+        return
+    panel.begin(b, groups[0])
+    with for_range(b, form.chunks, intp=v.I64) as inner:
+        panel.add_chunk(b, b.add(b.mul(first, form.chunks), inner.index), range(_FIELDS))
+    panel.end(b, groups[0])
 
 
-def emit_row(b: Any, args: Any, bits: int, with_mins: bool, wide: int) -> None:
-    """The product of a row and ``wide`` panels; ``args`` as :data:`row_4`, without its last."""
-    *_, groups, chunks, out = args
-    halves, panels = bits in OF_HALVES, [_Sums(b, args, p, bits, with_mins) for p in range(wide)]
-    with for_range(b, b.sdiv(groups, v.index(2)) if halves else groups, intp=v.I64) as outer:
-        if not halves:
-            for sums in panels:
-                sums.begin(b, outer.index)
-        with for_range(b, chunks, intp=v.I64) as inner:
-            chunk = b.add(b.mul(outer.index, chunks), inner.index)
-            for sums in panels:
-                _add_chunk(b, sums, outer.index, chunk, bits)
-        if not halves:
-            for sums in panels:
-                sums.end(b, outer.index)
-    for p, sums in enumerate(panels):
-        v.store(b, b.load(sums.total), b.gep(out, [v.index(LANES * p)]), 4)
+def emit_row(b: Any, args: Any, bits: int) -> None:
+    """The product of a row and panels of ``bits`` a code; ``args`` as :data:`row`."""
+    *_, out, panels = args
+    form, per = _Form(b, args, bits), 2 if bits in OF_HALVES else 1
+    total = alloca_once(b, _FLOATS)
+    with for_range(b, panels, intp=v.I64) as loop:
+        v.store(b, v.constant(_FLOATS, 0.0), b.gep(out, [b.mul(loop.index, v.index(LANES))]), 4)
+    with for_range(b, b.sdiv(form.groups, v.index(per)), intp=v.I64) as outer:
+        first = b.mul(outer.index, v.index(per))
+        groups = [_Group(b, form, b.add(first, v.index(i))) for i in range(per)]
+        with for_range(b, panels, intp=v.I64) as loop:
+            panel, to = _Panel(b, form, loop.index, total), b.gep(out, [b.mul(loop.index, v.index(LANES))])
+            b.store(v.load(b, to, _FLOATS, 4), total)
+            panel.ask(b, outer.index)
+            _sums_of_group(b, form, panel, first, groups)
+            v.store(b, b.load(total), to, 4)
 
 
-def _row(bits: int, with_mins: bool) -> Any:
-    def typing(
-        tc: Any, codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any,
-        panels: Any,
-    ) -> Any:  # fmt: skip
-        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            with b.if_else(b.icmp_signed("==", args[-1], v.index(WIDE))) as (together, alone):
-                with together:
-                    emit_row(b, args[:-1], bits, with_mins, WIDE)
-                with alone:
-                    emit_row(b, args[:-1], bits, with_mins, 1)
-            return context.get_dummy_value()
+@intrinsic
+def _row(tc: Any, data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        have = b.load(b.gep(args[1], [v.index(BITS)]))
+        for bits in ZEROS:
+            with b.if_then(b.icmp_signed("==", have, v.index(bits))):
+                emit_row(b, args, bits)
+        return context.get_dummy_value()
 
-        return types.none(*_PARAMETERS), codegen
-
-    return intrinsic(typing)
-
-
-_row_2, _row_4, _row_5, _row_6, _row_8 = (_row(bits, False) for bits in (2, 4, 5, 6, 8))
-_row_4_min, _row_5_min = (_row(bits, True) for bits in WITH_MINS)
+    return types.none(*_PARAMETERS), codegen
 
 
 @external(*_PARAMETERS)
-def row_4(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """out[panels, LANES] = Σ over groups of (code - zero) · scale times activations; 4-bit codes.
+def row(data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any) -> None:
+    """out[panels, LANES] = Σ over groups of ((code - zero) · scale, or code · scale + minimum) times activations.
 
     Args:
-        codes: the first panel's codes.
-        stride: bytes from panel to panel.
-        x: int8 activations, ``groups · chunks · 32``.
+        data: the first panel.
+        shape: :attr:`hetsched_kernels.few_bits.PackedGroups.shape`.
+        x: int8 activations, ``shape[K]``.
         x_scales: float32 scales of the activations, one a group.
         x_sums: int32 sums of the activations, one a group.
-        scales: float32 [panels, groups, LANES].
-        mins: float32 minima [panels, groups, LANES], read by the variants that have them.
-        groups: groups along k.
-        chunks: chunks of a group (1 where a group is half a chunk).
         out: the result.
-        panels: WIDE, or 1.
+        panels: up to WIDE.
     """
-    _row_4(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
+    _row(data, shape, x, x_scales, x_sums, out, panels)
 
 
-@external(*_PARAMETERS)
-def row_4_min(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of code · scale + minimum."""
-    _row_4_min(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
+_UNPACK = (U8P, U8P, _I, _I, _I)
 
 
-@external(*_PARAMETERS)
-def row_5(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of 5-bit codes."""
-    _row_5(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-
-
-@external(*_PARAMETERS)
-def row_5_min(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of 5-bit codes, code · scale + minimum."""
-    _row_5_min(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-
-
-@external(*_PARAMETERS)
-def row_2(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of 2-bit codes (ternary weights)."""
-    _row_2(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-
-
-@external(*_PARAMETERS)
-def row_6(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of 6-bit codes in groups of 16."""
-    _row_6(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-
-
-@external(*_PARAMETERS)
-def row_8(
-    codes: Any, stride: Any, x: Any, x_scales: Any, x_sums: Any, scales: Any, mins: Any, groups: Any, chunks: Any, out: Any, panels: Any
-) -> None:  # fmt: skip
-    """As :data:`row_4`, of 8-bit codes."""
-    _row_8(codes, stride, x, x_scales, x_sums, scales, mins, groups, chunks, out, panels)
-
-
-_UNPACK = (U8P, U8P, _I)
-
-
-def _unpacked(bits: int) -> Any:
-    def typing(tc: Any, codes: Any, out: Any, chunks: Any) -> Any:
-        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            codes, out, chunks = args
-            with for_range(b, chunks, intp=v.I64) as loop:
+@intrinsic
+def _unpack(tc: Any, codes: Any, out: Any, chunks: Any, bits: Any, zero: Any) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        codes, out, chunks, have, zero = args
+        quads, minus = v.vector(v.I8, 4 * LANES), v.splat(b, b.trunc(zero, v.I8), 4 * LANES)
+        for bits in ZEROS:
+            with b.if_then(b.icmp_signed("==", have, v.index(bits))), for_range(b, chunks, intp=v.I64) as loop:
                 base, to = (b.gep(p, [b.mul(loop.index, v.index(4 * LANES * n))]) for p, n in ((codes, bits), (out, _FIELDS)))
                 for j, field in enumerate(_wide(b, base, bits)):
-                    v.store(b, field, b.gep(to, [v.index(4 * LANES * j)]), 1)
-            return context.get_dummy_value()
+                    v.store(b, b.sub(b.bitcast(field, quads), minus), b.gep(to, [v.index(4 * LANES * j)]), 1)
+        return context.get_dummy_value()
 
-        return types.none(*_UNPACK), codegen
-
-    return intrinsic(typing)
+    return types.none(*_UNPACK), codegen
 
 
-_unpack_2, _unpack_4, _unpack_5, _unpack_6 = (_unpacked(bits) for bits in (2, 4, 5, 6))
-
-
-@external(*_UNPACK, _I)
-def unpack(codes: Any, out: Any, chunks: Any, bits: Any) -> None:
-    """Out [chunks, 8, LANES, 4] = a panel's codes of 2, 4, 5 or 6 bits, a byte each."""
-    if bits == 2:
-        _unpack_2(codes, out, chunks)
-    elif bits == 4:
-        _unpack_4(codes, out, chunks)
-    elif bits == 5:
-        _unpack_5(codes, out, chunks)
-    else:
-        _unpack_6(codes, out, chunks)
+@external(*_UNPACK)
+def unpack(codes: Any, out: Any, chunks: Any, bits: Any, zero: Any) -> None:
+    """Out [chunks, 8, LANES, 4] = a panel's codes, a byte each, less ``zero``."""
+    _unpack(codes, out, chunks, bits, zero)

@@ -89,6 +89,40 @@ def _micro(b: Any, args: Any, rows: int, wide: int, signed_a: bool) -> None:
     _finish(b, acc, finish, signed_a)
 
 
+_FINISH = (I32P, F32P, types.int64, I32P, F32P, I32P, F32P, types.int64, types.float32, types.float32, types.int64, types.int64)
+
+
+def _finish_sums(b: Any, args: Any, height: int, wide: int) -> None:
+    sums, *finish = args
+    kind = v.vector(v.I32, LANES)
+    slots = [[alloca_once(b, kind) for _ in range(wide)] for _ in range(height)]
+    for m, row in enumerate(slots):
+        for n, slot in enumerate(row):
+            b.store(v.load(b, b.gep(sums, [v.index(COLS * m + LANES * n)]), kind, 4), slot)
+    _finish(b, slots, finish, signed_a=False)
+
+
+@intrinsic
+def _finished(
+    tc: Any, sums: Any, c: Any, ldc: Any, ri: Any, rf: Any, ci: Any, cf: Any, flags: Any, lo: Any, hi: Any, rows: Any, cols: Any
+) -> Any:  # fmt: skip
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        *most, rows, cols = args
+        for_each_shape(b, rows, cols, lambda height, wide: _finish_sums(b, [*most, rows], height, wide))
+        return context.get_dummy_value()
+
+    return types.none(*_FINISH), codegen
+
+
+@external(*_FINISH, fast=frozenset())
+def finish_u8s8(
+    sums: Any, c: Any, ldc: Any, row_ints: Any, row_floats: Any, col_ints: Any, col_floats: Any, flags: Any, lo: Any, hi: Any, rows: Any,
+    cols: Any,
+) -> None:  # fmt: skip
+    """What :data:`tile_u8s8` does with its sums, for sums int32 [rows, COLS] that were made elsewhere."""
+    _finished(sums, c, ldc, row_ints, row_floats, col_ints, col_floats, flags, lo, hi, rows, cols)
+
+
 def _tile(signed_a: bool) -> Any:
     def typing(
         tc: Any, a: Any, rs: Any, source: Any, table: Any, depth: Any, c: Any, ldc: Any, ri: Any, rf: Any, ci: Any, cf: Any, flags: Any,

@@ -10,7 +10,7 @@ import llvmlite.ir as ir
 from hetsched_kernels.target import target
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F32 = ir.FloatType()
+F32, F16 = ir.FloatType(), ir.HalfType()
 
 
 class _BFloat(ir.Type):  # type: ignore[misc, unused-ignore]
@@ -74,12 +74,12 @@ def call(builder: Any, name: str, result: Any, args: Sequence[Any]) -> Any:
     return builder.call(function, args)
 
 
-def prefetch(builder: Any, pointer: Any) -> None:
-    """Ask for a cache line that will be read soon; an address that is nobody's does no harm."""
+def prefetch(builder: Any, pointer: Any, level: int = 1) -> None:
+    """Ask for a cache line that will be read soon, into cache ``level``; an address that is nobody's does no harm."""
     name = "llvm.prefetch.p0"
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
     function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-    builder.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 3), ir.Constant(I32, 1)])
+    builder.call(function, [pointer, ir.Constant(I32, 0), ir.Constant(I32, 4 - level), ir.Constant(I32, 1)])
 
 
 def masked_store(builder: Any, name: str, value: Any, pointer: Any, mask: Any, mask_type: Any) -> None:
@@ -94,6 +94,21 @@ def masked_store(builder: Any, name: str, value: Any, pointer: Any, mask: Any, m
 def multiply_add(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a·b + c, fused where the target fuses."""
     return call(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, [a, b, c])
+
+
+def half_to_float(builder: Any, halves: Any) -> Any:
+    """Float16, given as <lanes x i16> bits, as float32: an instruction, or integer arithmetic where there is none."""
+    lanes = halves.type.count
+    floats, words = vector(F32, lanes), vector(I32, lanes)
+    if target().half:
+        return builder.fpext(builder.bitcast(halves, vector(F16, lanes)), floats)
+    bits = builder.zext(halves, words)
+    magnitude = builder.shl(builder.and_(bits, constant(words, 0x7FFF)), constant(words, 13))
+    value = builder.fmul(builder.bitcast(magnitude, floats), constant(floats, 2.0**112))
+    special = builder.bitcast(builder.or_(magnitude, constant(words, 0x7F800000)), floats)
+    value = builder.select(builder.icmp_unsigned(">=", magnitude, constant(words, 0x7C00 << 13)), special, value)
+    sign = builder.shl(builder.and_(bits, constant(words, 0x8000)), constant(words, 16))
+    return builder.bitcast(builder.or_(builder.bitcast(value, words), sign), floats)
 
 
 def dot4(builder: Any, acc: Any, unsigned: Any, signed: Any, small: bool = False) -> Any:

@@ -32,7 +32,7 @@ def _measurement(machine: Machine) -> HostMeasurement:
         peak_f32_ops_s=100e9, peak_i8_ops_s=400e9,
         rates={f"{c}/{p}": r for c in classes for p, r in (("f32", 50e9), ("i8", 100e9)) if not (c == "matmul" and p == "i8")},
         vector_bytes_s=20e9, vector={"elementwise": 1.0, "softmax": 8.0, "transpose": 4.0}, op_overhead_s=2e-6, launch_s=8e-6, sync_s=5e-6,
-        sync_estimated=False, spread=0.05, others=0.0, probe_s=(1e-3, 2e-3),
+        sync_estimated=False, serial_share=0.1, spread=0.05, others=0.0, probe_s=(1e-3, 2e-3),
     )  # fmt: skip
 
 
@@ -120,8 +120,17 @@ def test_unwritable_cache_is_no_error(tmp_path: Path, monkeypatch: pytest.Monkey
     assert write_cached(_measurement(_machine())) is None
 
 
-@pytest.mark.parametrize(("cores", "queues"), [((0,), ["cpu:0"]), ((0, 1), ["cpu:0", "cpu:1"]), ((2, 3, 6, 7), ["cpu:2", "cpu:6"])])
-def test_soc_has_two_queues_where_there_are_two_cores(cores: tuple[int, ...], queues: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("cores", "queues"),
+    [
+        ((0,), ["cpu:0"]),
+        ((0, 1), ["cpu:0", "cpu:1", "cpu:0-1"]),
+        ((2, 3, 6, 7), ["cpu:2", "cpu:6", "cpu:2-3"]),
+        ((0, 2), ["cpu:0", "cpu:2"]),
+        (tuple(range(16)), ["cpu:0", "cpu:8", "cpu:0-3"]),
+    ],
+)
+def test_soc_has_queues_of_one_core_and_one_of_neighbours(cores: tuple[int, ...], queues: list[str]) -> None:
     machine = _machine(cores)
     soc = soc_of(machine, _measurement(machine))
     assert list(soc.queues) == queues
@@ -143,6 +152,19 @@ def test_rates_of_a_host_queue_are_those_of_one_core() -> None:
     assert vector_factors(rates.family, "f32", overrides)[4] == pytest.approx(8.0)  # softmax
 
 
+def test_a_queue_of_two_cores_is_as_fast_as_measured() -> None:
+    from hetsched_cost_models.roofline import queue_rates
+
+    machine = _machine()
+    soc = soc_of(machine, _measurement(machine))
+    one, two = queue_rates(soc, "cpu:2"), queue_rates(soc, "cpu:0-1")
+    for precision, peak in one.peak_ops_s.items():
+        assert two.peak_ops_s[precision] == pytest.approx(2.0 * peak / 1.1)
+    assert two.vector_bytes_s == pytest.approx(2.0 * one.vector_bytes_s / 1.1)
+    assert two.bandwidth_bytes_s == 20e9
+    assert two.active_w == 2.0 * one.active_w
+
+
 def test_bytes_of_matrix_work_come_from_the_measurement() -> None:
     from hetsched_cost_models.operators import CLASSES
     from hetsched_cost_models.parameters import matrix_factors
@@ -157,13 +179,13 @@ def test_bytes_of_matrix_work_come_from_the_measurement() -> None:
 
 
 def test_identical_cores_have_identical_rates() -> None:
-    """The two queues are shares of one measurement, so that baselines on them do not differ by noise."""
+    """The queues of one core are shares of one measurement, so that baselines on them do not differ by noise."""
     from hetsched_cost_models.roofline import queue_rates
 
     for cores in ((0, 1), (0, 1, 2), (2, 3, 6, 7), tuple(range(13))):
         machine = _machine(cores)
         soc = soc_of(machine, _measurement(machine))
-        a, b = (queue_rates(soc, target) for target in soc.queues.values())
+        a, b = (queue_rates(soc, target) for target in list(soc.queues.values())[:2])
         for field in ("peak_ops_s", "bandwidth_bytes_s", "vector_bytes_s", "overhead_s", "active_w"):
             assert getattr(a, field) == getattr(b, field), field
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hetsched.plans import Buffer, Fence, Placement, Plan, PlanSegment, Predicti
 from hetsched.runtime.support import RULES
 from hetsched.segments import runs
 
+sys.path.append(str(Path(__file__).parent))  # for the modules beside the tests
 ALIGNMENT = 64
 
 

@@ -169,3 +169,47 @@ def test_a_mean_over_everything_has_no_padding(against_ort: Any, pads: list[int]
     nodes = [("Conv", ["x", "w"], ["a"], {}), ("AveragePool", ["a"], ["b"], pool), ("Relu", ["b"], ["y"], {})]
     ours, theirs = against_ort(nodes, {"x": rng.standard_normal((1, 3, 7, 7)).astype(np.float32)}, constants, passes=True)
     np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-4, atol=1e-6)
+
+
+def _residual_network(kernel: int, tail: str) -> tuple[list[Any], dict[str, Any]]:
+    """Three convolutions, the third of which is added to the first one's result."""
+    rng = np.random.default_rng(7)
+    shapes = {"w0": (24, 3, 3, 3), "w1": (20, 24, 1, 1), "w2": (24, 20, kernel, kernel), "w3": (24, 24, 3, 3)}
+    constants: dict[str, Any] = {n: (rng.standard_normal(s) * 0.2).astype(np.float32) for n, s in shapes.items()}
+    constants |= {"b2": rng.standard_normal(24).astype(np.float32), "low": np.float32(-0.5), "high": np.float32(0.75)}
+    pads = {"pads": [kernel // 2] * 4}
+    nodes: list[Any] = [
+        ("Conv", ["x", "w0"], ["a"], {"pads": [1] * 4}), ("Conv", ["a", "w1"], ["b"], {}), ("Relu", ["b"], ["c"], {}),
+        ("Conv", ["c", "w2", "b2"], ["d"], pads), ("Add", ["d", "a"] if tail == "Clip" else ["a", "d"], ["e"], {}),
+        *({"Relu": [("Relu", ["e"], ["f"], {})], "Clip": [("Clip", ["e", "low", "high"], ["f"], {})]}.get(tail, [])),
+    ]  # fmt: skip
+    return [*nodes, ("Conv", [nodes[-1][2][0], "w3"], ["y"], {"pads": [1] * 4})], constants
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("tail", ["", "Relu", "Clip"])
+def test_a_sum_is_computed_with_the_convolution_before_it(against_ort: Any, kernel: int, tail: str) -> None:
+    nodes, constants = _residual_network(kernel, tail)
+    x = np.random.default_rng(0).standard_normal((1, 3, 25, 26)).astype(np.float32)
+    for passes in (False, True):
+        ours, theirs = against_ort(nodes, {"x": x}, constants, passes=passes)
+        np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-4, atol=1e-4)
+
+
+def test_which_sums_a_convolution_computes(tmp_path: Any) -> None:
+    """Only its own reader, and only where the result is a plain image."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    from hetsched.channels_last import added, sum_after
+    from hetsched.passes import standard
+
+    nodes, constants = _residual_network(3, "Relu")
+    protos = [helper.make_node(t, i, o, name=o[0], **a) for t, i, o, a in nodes]
+    ends = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", [1, 3, 8, 8]), ("y", None))]
+    graph = helper.make_graph(protos, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    loaded = standard(load(tmp_path / "m.onnx"))
+    found = {op.outputs[0]: after for op in loaded.ops if (after := sum_after(op, loaded)) is not None}
+    assert {name: after.outputs[0] for name, after in found.items()} == {"d": "f"}
+    assert added(next(op for op in loaded.ops if op.outputs == ("d",)), found["d"]) == "a"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hetsched.errors import CheckError
 from hetsched.graph import DType, Graph, Op, Quantization, Role, Tensor, WeightRef
 from hetsched.plans import Plan
-from hetsched.runtime.check import check, compare_run
+from hetsched.runtime.checking import check, compare_run
 from hetsched.runtime.comparison import EXACT_DB, compare
 from hetsched.runtime.executable import RunResult
 from hetsched.trace import Trace

@@ -95,8 +95,8 @@ def test_the_registry_is_sorted_and_names_what_it_knows() -> None:
     for name in ("null", "numba", "ort"):
         delegate = load_delegate(name)
         assert delegate.name == name and delegate.probe().available and delegate.probe().version
-    with pytest.raises(PlanError, match=r"'qnn'.*null, numba, ort"):
-        load_delegate("qnn")
+    with pytest.raises(PlanError, match=r"'tpu'.*null, numba, openvino, ort, qnn"):
+        load_delegate("tpu")
 
 
 def test_importing_the_runtime_imports_nothing_heavy() -> None:

@@ -165,8 +165,8 @@ def test_the_next_token_is_the_most_likely(plan_by_hand: HandPlan) -> None:
     feeds = {"x": noise(3, 50)}
     graph = one_op("Sample", feeds, {}, {"y": ((3,), DType.I64)}, ("x",), method="greedy")
     assert on_kernels(graph, plan_by_hand, feeds)["y"].tolist() == feeds["x"].argmax(1).tolist()
-    graph = one_op("Sample", feeds, {}, {"y": ((3,), DType.I64)}, ("x",), method="top-p")
-    assert supported(graph.ops[0], graph, "f32") == "there is no kernel for sampling with top-p: choose greedy"
+    graph = one_op("Sample", feeds, {}, {"y": ((3,), DType.I64)}, ("x",), method="beam")
+    assert supported(graph.ops[0], graph, "f32") == "there is no kernel for sampling with beam: choose greedy, top_k or top_p"
 
 
 #: The prompt and the greedy answer of ``tests/frontends/test_smollm2.py``.

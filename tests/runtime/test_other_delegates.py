@@ -23,9 +23,9 @@ from hetsched.runtime.ort_support import ort_supported
 
 Save = Callable[..., Path]
 TEXT = """
-g (float[1,3,8,8] x, float[1,4,4,2] at) => (float[a,b,c,d] y, float[e,f,g,i] z) {
+g (float[1,3,8,8] x) => (float[a,b,c,d] y, float[e,f,g,i] z) {
     r = Relu(x)
-    q = GridSample<align_corners = 1>(r, at)
+    q = Trilu(r)
     y = Neg(q)
     z = Sinh(y)
 }"""
@@ -45,15 +45,15 @@ def without_ort(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def feeds(rng: np.random.Generator) -> dict[str, Any]:
-    return {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32), "at": rng.uniform(-1, 1, (1, 4, 4, 2)).astype(np.float32)}
+    return {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)}
 
 
 def test_a_plan_of_two_delegates(save: Save, tmp_path: Path) -> None:
     path = save(TEXT)
     planned = hetsched.plan(path, "host", simulated=False)
     delegates = {p.type: p.delegate for p in planned.plan.placements}
-    assert delegates == {"Relu": "numba", "GridSample": "ort", "Neg": "numba", "Sinh": "ort"}
-    assert any("run by the delegate ort" in note and "GridSample" in note for note in planned.plan.notes)
+    assert delegates == {"Relu": "numba", "Trilu": "ort", "Neg": "numba", "Sinh": "ort"}
+    assert any("run by the delegate ort" in note and "Trilu" in note for note in planned.plan.notes)
     given = feeds(np.random.default_rng(3))
     ran = hetsched.run(planned, inputs=given, check=True, repeat=3)
     assert ran.check is not None and ran.check.passed
@@ -65,7 +65,7 @@ def test_a_plan_of_two_delegates(save: Save, tmp_path: Path) -> None:
 
 
 def test_without_onnx_runtime_the_reason_says_what_to_install(save: Save, without_ort: None) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"GridSample.*no CPU kernel for GridSample; .*not installed: install hetsched\[ort\]"):
+    with pytest.raises(UnsupportedModelError, match=r"Trilu.*no CPU kernel for Trilu; .*not installed: install hetsched\[ort\]"):
         hetsched.plan(save(TEXT), "host", simulated=False)
 
 

@@ -84,9 +84,3 @@ def test_a_composite_runs_through_its_body(chain: Any, plan_by_hand: HandPlan) -
     x = np.linspace(-2, 2, 8, dtype=np.float32)
     with compile_plan(graph, plan_by_hand(graph, delegate="ort")) as executable:
         np.testing.assert_allclose(executable.run({"x": x}).outputs["t0"], x / (1 + np.exp(-x)), rtol=1e-5)
-
-
-@pytest.mark.parametrize("op_type", ["Router", "MoE", "CausalConv", "SelectiveScan"])
-def test_composites_have_no_cpu_kernel_yet(chain: Any, op_type: str) -> None:
-    graph = chain(op_type)
-    assert supported(graph.ops[0], graph, "f32") == f"there is no CPU kernel for {op_type}"

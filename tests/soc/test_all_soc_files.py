@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from hetsched.cores import cores_of
 from hetsched.soc_files import load_soc, soc_paths
-from hetsched.socs import Cluster, OperatingPoint, Processor, SoC, cores_of
+from hetsched.socs import Cluster, OperatingPoint, Processor, SoC
 
 PATHS = soc_paths()
 

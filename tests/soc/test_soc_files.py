@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from hetsched.cores import cores_of
 from hetsched.errors import SoCError
 from hetsched.soc_files import MAX_FILE_BYTES, list_socs, load_soc, soc_directory, soc_paths, soc_sha256
-from hetsched.socs import HOST, cores_of
+from hetsched.socs import HOST
 
 PHONES = ("apple-a17-pro", "dimensity-9300", "snapdragon-8-gen-3")
 

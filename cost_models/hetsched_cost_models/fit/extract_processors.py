@@ -228,7 +228,7 @@ def _clip(vit: FloatArray) -> FloatArray:
     """Attention goes with the square of the tokens; patches of 32 x 32 have four times the weights, and a quarter of the positions."""
     cls, macs, k, elements, weights = (COLUMNS.index(c) for c in ("cls", "macs", "k", "elements", "weights"))
     out, share = vit.copy(), 50 / 197
-    patches, attention = out[:, cls] == CLASSES.index("conv"), out[:, cls] == CLASSES.index("matmul")
+    patches, attention = np.isin(out[:, cls], [CLASSES.index("conv"), CLASSES.index("conv3x3")]), out[:, cls] == CLASSES.index("matmul")
     out[:, macs] *= np.where(patches, 1.0, np.where(attention, share**2, share))
     out[:, elements] *= share
     out[patches, k] *= 4.0

@@ -69,7 +69,7 @@ class Stack:
         self.visible = (kind != VECTOR_KINDS.index("view")).astype(float)
         self.heavy = np.where(np.isin(kind, [VECTOR_KINDS.index(k) for k in _HEAVY]), _HEAVY_FACTOR, 1.0)
         self.depthwise = np.isin(cls, [i for i, c in enumerate(CLASSES) if c.startswith("depthwise")])
-        self.kxk = np.isin(cls, [CLASSES.index("conv"), CLASSES.index("transposed")])
+        self.kxk = np.isin(cls, [CLASSES.index(c) for c in ("conv", "conv3x3", "transposed")])
         self.grouped, self.matrix = cls == CLASSES.index("grouped"), cls != CLASSES.index("vector")
         self.precision, self.engine = np.array([r.precision for r in rows]), np.array([r.engine for r in rows])
         self.bytes = np.array([_BYTES[r.precision] for r in rows])

@@ -11,25 +11,28 @@ from hetsched_cost_models.host.measurement import HostMeasurement
 
 _MEASURED = "measured on this machine ('hetsched calibrate' measures again)"
 _ASSUMED_SYNC = "a few dispatches and two transfers of a cache line; a wake-up by the scheduler where there is one core"
+#: Small operators do not divide further.
+_TEAM = 4
 _CORE_W = 6.0
 _OTHER_W = 10.0
 
 
 def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
-    """Assemble the SoC. Each queue is one core, because a kernel runs on one thread; two queues where there are two cores."""
-    cores = machine.cores
+    """Assemble the SoC: one or two queues of one core, and one of several cores, which no plan uses beside the others' cores."""
+    cores, team = machine.cores, team_of(machine.cores)
     used = [cores[0]] if len(cores) == 1 else [cores[0], cores[len(cores) // 2]]
+    names = [f"cpu:{c}" for c in used] + ([f"cpu:{team[0]}-{team[-1]}"] if len(team) > 1 else [])
     raw: dict[str, Any] = {
         "id": HOST,
         "name": machine.model or "this machine",
         "vendor": "host",
         "family": "host",
-        "queues": {f"cpu:{c}": f"cpu:{c}" for c in used},
+        "queues": {name: name for name in names},
         "base_w": _estimated(_OTHER_W, "board, memory and power supply of a small computer"),
         "interval": [0.7, 1.5],
         "interval_estimated": "assumed, not calibrated: wide enough for the models of docs/cost_model.md on one machine",
         "notes": [
-            f"{len(cores)} cores may be used; each queue is one core, because a kernel runs on one thread",
+            f"{len(cores)} cores may be used; a queue is one core, or several that divide every operator",
             "power and temperatures of this machine are estimates: only times are measured",
             *measured.notes,
         ],
@@ -48,6 +51,18 @@ def soc_of(machine: Machine, measured: HostMeasurement) -> SoC:
         ],
     }
     return validate_soc(raw, "the measured host")
+
+
+def team_of(cores: tuple[int, ...]) -> tuple[int, ...]:
+    """The cores of the queue of several: the longest run of neighbouring numbers, at most :data:`_TEAM` of them."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and core == runs[-1][-1] + 1 and len(runs[-1]) < _TEAM:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    longest = max(runs, key=len)
+    return tuple(longest)
 
 
 def _measured(value: float) -> dict[str, Any]:
@@ -81,6 +96,7 @@ def _processor(machine: Machine, measured: HostMeasurement) -> dict[str, Any]:
         "family": "host",
         "bandwidth_bytes_s": _measured(measured.read_all_bytes_s),
         "core_bandwidth_bytes_s": _measured(measured.read_one_bytes_s),
+        "serial_share": _measured(measured.serial_share),
         "onchip_bytes": {"value": float(onchip_bytes(machine)), "source": "the operating system: last private or shared cache level"},
         "launch_s": _estimated(measured.launch_s, "four kernel dispatches"),
         "op_overhead_s": _measured(measured.op_overhead_s),
@@ -111,7 +127,7 @@ def onchip_bytes(machine: Machine) -> int:
 
 
 def _peak(measured: HostMeasurement, name: str) -> float:
-    return measured.peak_i8_ops_s if name.endswith("/i8") else measured.peak_f32_ops_s
+    return measured.peak_i8_ops_s if "/i8" in name else measured.peak_f32_ops_s
 
 
 def _thermal() -> dict[str, Any]:

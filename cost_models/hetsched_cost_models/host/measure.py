@@ -13,14 +13,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
+from hetsched_cost_models.host.chip import team_of
 from hetsched_cost_models.host.detect import Machine, detect
 from hetsched_cost_models.host.measurement import VERSION, HostMeasurement, read_cached, write_cached
 from hetsched_cost_models.host.probes import Probe, matrix_probes
 from hetsched_cost_models.host.probes_i8 import integer_probes
 from hetsched_cost_models.host.probes_vector import dispatches, vector_probes
+from hetsched_cost_models.host.shared_work import Shared
 from hetsched_cost_models.host.threads import SYNC_ESTIMATE_S, WAKE_UP_S, read_bandwidth, sync_s
 from hetsched_cost_models.host.timing import Load, Patience, Timed, pinned, until_settled
 
@@ -37,18 +40,33 @@ _LEAST_FACTOR = 0.1
 class _Together:
     """What several cores do together; the best of all spells."""
 
-    cores: Sequence[int]
+    cores: tuple[int, ...]
     one: float = 0.0
     both: float = 0.0
     syncs: list[float] = field(default_factory=list)
+    alone_s: float = math.inf
+    team_s: float = math.inf
+    team: Shared | None = None
+    known_share: float = 1.0
+
+    @property
+    def serial_share(self) -> float:
+        """What more cores do not speed up of the work of one (:attr:`HostMeasurement.serial_share`); 1 where there is one core."""
+        if self.team is None:
+            return self.known_share
+        n = len(self.team.cores)
+        return min(max((n * self.team_s / self.alone_s - 1.0) / (n - 1), 0.0), self.known_share)
 
     def spell(self) -> None:
-        """Read memory with one core and with all, and let two cores signal each other."""
+        """Read memory with one core and with all, let two cores signal each other, and share work."""
         self.one = max(self.one, read_bandwidth(self.cores[:1], _READS))
         self.both = max(self.both, read_bandwidth(self.cores, _READS))
         sync = sync_s(self.cores)
         if sync is not None:
             self.syncs.append(sync)
+        if len(team_of(self.cores)) > 1:
+            self.team = self.team or Shared(team_of(self.cores))
+            self.alone_s, self.team_s = min(self.alone_s, self.team.alone_s()), min(self.team_s, self.team.together_s())
 
 
 def measure(progress: Progress | None = None, *, fresh: bool = False, patience: Patience | None = None) -> HostMeasurement:
@@ -91,6 +109,7 @@ def _merged(machine: Machine, probes: Sequence[Probe], new: HostMeasurement, old
         max(new.read_one_bytes_s, old.read_one_bytes_s),
         max(new.read_all_bytes_s, old.read_all_bytes_s),
         [m.sync_s for m in (new, old) if not m.sync_estimated],
+        known_share=min(new.serial_share, old.serial_share),
     )
     better = min((new, old), key=lambda m: (m.poor, m.spread, m.others))
     return _assemble(machine, probes, best, together, better.spread, better.others)
@@ -115,8 +134,9 @@ def _assemble(
     rates: dict[str, float] = {}
     for name, ps in times.items():
         if not name.startswith("vector/"):
-            rates[name], per_byte = rate_and_byte_s(ps)
+            rates[name], per_byte, per_result = fitted(ps)
             factors[f"matrix/{name}"] = max(per_byte * base, _LEAST_FACTOR)
+            factors[f"result/{name}"] = max(per_result * base, _LEAST_FACTOR)
     assumed = WAKE_UP_S if len(machine.cores) < 2 else SYNC_ESTIMATE_S
     return HostMeasurement(
         version=VERSION,
@@ -126,7 +146,7 @@ def _assemble(
         read_one_bytes_s=together.one,
         read_all_bytes_s=max(together.one, together.both),
         peak_f32_ops_s=max(r for name, r in rates.items() if name.endswith("/f32")),
-        peak_i8_ops_s=max(r for name, r in rates.items() if name.endswith("/i8")),
+        peak_i8_ops_s=max(r for name, r in rates.items() if "/i8" in name),
         rates=rates,
         vector_bytes_s=base,
         vector=factors,
@@ -134,6 +154,7 @@ def _assemble(
         launch_s=4.0 * overhead,
         sync_s=min(together.syncs, default=assumed),
         sync_estimated=not together.syncs,
+        serial_share=together.serial_share,
         spread=disagree,
         others=others,
         probe_s=tuple(best),
@@ -145,21 +166,27 @@ def rate(timed: Sequence[tuple[Probe, float]]) -> float:
     return math.exp(sum(math.log(p.work / s) for p, s in timed) / len(timed))
 
 
-def rate_and_byte_s(timed: Sequence[tuple[Probe, float]]) -> tuple[float, float]:
-    """``(operations per second, seconds per byte)`` such that ``work / rate + bytes * byte_s`` is nearest to the times.
+def fitted(timed: Sequence[tuple[Probe, float]]) -> tuple[float, float, float]:
+    """``(operations per second, seconds per byte, seconds per result)`` whose sum is nearest to the times of a class.
 
-    Least squares of the relative errors with neither part negative, then both scaled so that the geometric mean of predicted
-    over measured is 1. The rate is at most four times the best probe's, so that
-    a class whose probes are all bound by bytes does not get an infinite one.
+    Least squares of the relative errors, no part negative, and fewer parts than probes; then all are scaled so that the geometric
+    mean of predicted over measured is 1. The rate is at most four times the best probe's, so that a class whose probes are all
+    bound by something else does not get an infinite one.
     """
-    x, y = (np.array([getattr(p, k) / s for p, s in timed]) for k in ("work", "bytes"))
-    least = 1.0 / (4.0 * float(x.max()))
-    most = float(np.sum(x) / np.sum(x * x))  # without bytes
-    a, b = most, 0.0
-    determinant = float(np.sum(x * x) * np.sum(y * y) - np.sum(x * y) ** 2)
-    if determinant > 1e-9 * float(np.sum(x * x) * np.sum(y * y)):
-        a = float((np.sum(y * y) * np.sum(x) - np.sum(x * y) * np.sum(y)) / determinant)
-        a = min(max(a, least), most)
-        b = max(float(np.sum(y * (1.0 - a * x)) / np.sum(y * y)), 0.0)
-    scale = float(np.exp(-np.mean(np.log(a * x + b * y))))
-    return 1.0 / (a * scale), b * scale
+    columns = np.array([[p.work / s, p.bytes / s, p.results / s] for p, s in timed])
+    least = 1.0 / (4.0 * float(columns[:, 0].max()))
+    best = np.array([float(columns[:, 0].sum() / (columns[:, 0] @ columns[:, 0])), 0.0, 0.0])
+    for used in ((0,), (0, 1), (0, 2), (0, 1, 2)):
+        if len(used) >= len(timed) or not columns[:, used].any(axis=0).all():
+            continue
+        found = np.zeros(3)
+        found[list(used)] = np.linalg.lstsq(columns[:, used], np.ones(len(timed)), rcond=None)[0]
+        found[0] = max(found[0], least)
+        if found.min() >= 0.0 and _error(columns, found) < _error(columns, best):
+            best = found
+    best = best * float(np.exp(-np.mean(np.log(columns @ best))))
+    return 1.0 / float(best[0]), float(best[1]), float(best[2])
+
+
+def _error(columns: Any, parts: Any) -> float:
+    return float(np.sum((columns @ parts - 1.0) ** 2))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 #: Raise it when a measurement means something else than before.
-VERSION = 4
+VERSION = 5
 #: A measurement is good when its typical repeat is at most this much slower than the best one, and poor beyond the other
 #: figure: somebody else used the machine.
 GOOD_SPREAD, POOR_SPREAD = 0.1, 0.3
@@ -24,7 +24,9 @@ class HostMeasurement:
 
     ``rates`` holds achieved operations per second of this project's kernels by class and precision (``conv/f32``).
     ``vector_bytes_s`` is the rate of a plain elementwise operator; ``vector`` holds the cost per byte of the other kinds
-    relative to it, and of what matrix work reads and writes (``matrix/conv/f32``).
+    relative to it, of what matrix work reads and writes (``matrix/conv/f32``), and of each of its results (``result/conv/f32``).
+    ``serial_share`` is what more cores
+    of one queue do not speed up: n are n / (1 + share (n - 1)) times as fast as one.
 
     Quality: ``spread`` is the typical probe's, how much slower than its best repeat its typical repeat was (0.1: 10 %);
     ``others`` is how many cores other programs kept busy meanwhile. ``sync_estimated`` says that ``sync_s`` is an assumption,
@@ -47,6 +49,7 @@ class HostMeasurement:
     launch_s: float
     sync_s: float
     sync_estimated: bool
+    serial_share: float
     spread: float
     others: float
     probe_s: tuple[float, ...]
@@ -88,7 +91,7 @@ class HostMeasurement:
         )
         if not all(isinstance(n, int | float) and 0 < n < 1e18 for n in (*numbers, *tables, *raw["probe_s"])):
             return None
-        quality = (raw["spread"], raw["others"])
+        quality = (raw["serial_share"], raw["spread"], raw["others"])
         if not isinstance(raw["sync_estimated"], bool) or not all(isinstance(n, int | float) and 0 <= n < 1e6 for n in quality):
             return None
         return cls(**{**raw, "cores": tuple(raw["cores"]), "probe_s": tuple(raw["probe_s"])})

@@ -1,17 +1,18 @@
 """The INT8 kernel calls that are timed on the host; as :mod:`hetsched_cost_models.host.probes`.
 
-Convolutions are timed as models with Q/DQ nodes run them (8 bits in, 8 bits out) and, for some shapes, as float models that
-are planned as quantized (float in and out, quantized when they arrive).
+Convolutions and products are timed as models with Q/DQ nodes run them (8 bits in, 8 bits out) and, under a name of their own
+and for some shapes, as float models that are planned as quantized (float in and out, quantized when they arrive): those run other
+kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hetsched_cost_models.host.cold import Cold
 from hetsched_cost_models.host.probes import (
     CONVOLUTIONS,
     NO_ACTIVATION,
@@ -23,6 +24,7 @@ from hetsched_cost_models.host.probes import (
     aligned,
     random_f32,
 )
+from hetsched_cost_models.parameters import DYNAMIC
 from hetsched_kernels import conv_i8, gemm, gemm_i8, matmul_i8, nhwc, nhwc_conv, nhwc_depthwise, quantize
 
 
@@ -48,17 +50,17 @@ def _conv_weights(rng: np.random.Generator, shape: Shape) -> tuple[Any, ...]:
 
 def _conv_static(rng: np.random.Generator, shape: Shape) -> Probe:
     if shape.is_image:
-        return Probe(f"{shape.cls}/i8", shape.operations, _image_call(rng, shape), shape.moved(1))
+        return Probe(f"{shape.cls}/i8", shape.operations, _image_call(rng, shape), shape.moved(1), shape.outputs)
     geometry, weights = shape.geometry, _conv_weights(rng, shape)
     x, out = rng.integers(0, 256, shape.inputs).astype(np.uint8), np.empty(shape.outputs, np.uint8)
     scales, bias = np.full(shape.o, 1e-4, np.float32), random_f32(rng, shape.o)
     scratch = np.empty(max(1, conv_i8.conv2d_i8_scratch(geometry)), np.uint8)
     tail = (out, scratch, geometry, 128, False, *NO_ACTIVATION, 0.05, 128, False)
-    call = partial(conv_i8.conv2d_i8_q8, x, *weights, scales, bias, *tail)
-    return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(1))
+    call = Cold(conv_i8.conv2d_i8_q8, (x, *weights, scales, bias, *tail), (1,), (6,))
+    return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(1), shape.outputs)
 
 
-def _image_call(rng: np.random.Generator, shape: Shape) -> partial[Any]:
+def _image_call(rng: np.random.Generator, shape: Shape) -> Cold:
     """A static convolution of an image that is kept channels last."""
     geometry, w = shape.geometry, rng.integers(-127, 128, shape.window).astype(np.int8)
     x, out = aligned(rng.integers(0, 256, shape.inputs + nhwc.SLACK).astype(np.uint8)), aligned(np.zeros(shape.outputs, np.uint8))
@@ -66,11 +68,12 @@ def _image_call(rng: np.random.Generator, shape: Shape) -> partial[Any]:
     if shape.groups > 1:
         packed = (*nhwc_depthwise.pack_depthwise_nhwc(w, 128), nhwc_depthwise.terms(factors), nhwc_depthwise.terms(shifts))
         scratch, rows = aligned(np.zeros(nhwc_depthwise.depthwise_nhwc_scratch(geometry), np.uint8)), int(geometry[16])
-        return partial(nhwc_depthwise.depthwise_nhwc_i8, x, *map(aligned, packed), out, scratch, geometry, 128, *ends, 128, 0, rows)
+        args = (x, *map(aligned, packed), out, scratch, geometry, 128, *ends, 128, 0, rows)
+        return Cold(nhwc_depthwise.depthwise_nhwc_i8, args, (1,), (5,))
     packed = (*nhwc_conv.pack_conv_nhwc(w, 128), nhwc_conv.terms(factors), nhwc_conv.terms(shifts))
     scratch, positions = aligned(np.zeros(nhwc_conv.conv2d_nhwc_scratch(geometry), np.uint8)), shape.outputs // shape.o
     tail = (out, scratch, geometry, shape.c, 128, *NO_ACTIVATION, *ends, 1.0, 128, 0, positions)
-    return partial(nhwc_conv.conv2d_nhwc_i8, x, *map(aligned, packed), *tail)
+    return Cold(nhwc_conv.conv2d_nhwc_i8, (x, *map(aligned, packed), *tail), (1,), (5,))
 
 
 def _conv_dynamic(rng: np.random.Generator, shape: Shape) -> Probe:
@@ -84,7 +87,7 @@ def _conv_dynamic(rng: np.random.Generator, shape: Shape) -> Probe:
         quantize.quantize_rows(x, stored, x_scale, x_zero, 1, x.size, False, False)
         conv_i8.conv2d_i8_f32(stored, *weights, scales, bias, out, scratch, geometry, int(x_zero[0]), False, *TYPICAL_ACTIVATION)
 
-    return Probe(f"{shape.cls}/i8", shape.operations, call, shape.moved(4))
+    return Probe(f"{shape.cls}/{DYNAMIC}", shape.operations, call, shape.moved(4), shape.outputs)
 
 
 def _product_weights(rng: np.random.Generator, n: int, k: int) -> tuple[tuple[Any, ...], Any]:
@@ -102,7 +105,7 @@ def _gemm_dynamic(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
         quantize.quantize_rows(x, stored, scales, zeros, m, k, False, False)
         gemm_i8.gemm_i8_f32(stored, scales, zeros, *weights, b_scales, bias, out, scratch, m, n, k, False, *NO_ACTIVATION)
 
-    return Probe("gemm/i8", 2.0 * m * n * k, call, 4.0 * (m * k + m * n))
+    return Probe(f"gemm/{DYNAMIC}", 2.0 * m * n * k, call, 4.0 * (m * k + m * n), m * n)
 
 
 def _gemm_static(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
@@ -110,7 +113,8 @@ def _gemm_static(rng: np.random.Generator, m: int, n: int, k: int) -> Probe:
     weights, b_scales = _product_weights(rng, n, k)
     out, scratch = np.empty(m * n, np.uint8), np.empty(max(1, gemm_i8.gemm_i8_scratch(m, n, k)), np.uint8)
     tail = (random_f32(rng, n), out, scratch, m, n, k, False, *NO_ACTIVATION, 0.05, 128, False)
-    return Probe("gemm/i8", 2.0 * m * n * k, partial(gemm_i8.gemm_i8_q8, x, scales, zeros, *weights, b_scales, *tail), float(m * k + m * n))
+    call = Cold(gemm_i8.gemm_i8_q8, (x, scales, zeros, *weights, b_scales, *tail), (3,), (8,))
+    return Probe("gemm/i8", 2.0 * m * n * k, call, float(m * k + m * n), m * n)
 
 
 def _matmul_static(rng: np.random.Generator, batch: int, m: int, n: int, k: int) -> Probe:
@@ -119,5 +123,5 @@ def _matmul_static(rng: np.random.Generator, batch: int, m: int, n: int, k: int)
     out, scratch = np.empty(batch * m * n, np.uint8), np.empty(matmul_i8.matmul_i8_scratch(m, n, k), np.uint8)
     shape = gemm.matmul_shape(m, n, k)
     tail = (out, scratch, shape, 1e-4, 128, 128, False, False, *NO_ACTIVATION, 0.05, 128, False)
-    call = partial(matmul_i8.matmul_i8_q8, a, a_at, b, b_at, *tail)
-    return Probe("matmul/i8", 2.0 * batch * m * n * k, call, float(a.size + b.size + out.size))
+    call = Cold(matmul_i8.matmul_i8_q8, (a, a_at, b, b_at, *tail), (), (4,))
+    return Probe("matmul/i8", 2.0 * batch * m * n * k, call, float(a.size + b.size + out.size), out.size)

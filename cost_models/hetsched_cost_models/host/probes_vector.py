@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hetsched_cost_models.host.cold import Cold
 from hetsched_cost_models.host.probes import Probe, random_f32
 from hetsched_kernels import binary, broadcast, chain, codes, elementwise, gather, movement, norm, pool, quantize, reduce, resize, softmax
 from hetsched_kernels.arrays import NO_F32
@@ -32,26 +33,26 @@ def _plain(rng: np.random.Generator, n: int) -> Iterator[Probe]:
     """Operators that go through memory once, and copies."""
     x, y, out = random_f32(rng, n), random_f32(rng, n), np.empty(n, np.float32)
     flat, unit = np.array([n], np.int64), np.ones(1, np.int64)
-    yield Probe("vector/elementwise", 12.0 * n, partial(binary.binary_f32, x, y, out, codes.ADD, flat, unit, unit))
-    yield Probe("vector/elementwise", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.RELU, 0.0, 0.0))
+    yield Probe("vector/elementwise", 12.0 * n, Cold(binary.binary_f32, (x, y, out, codes.ADD, flat, unit, unit), (1,), (2,)))
+    yield Probe("vector/elementwise", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.RELU, 0.0, 0.0), (), (1,)))
     yield _chain(x, out)
     one, zero, stored = np.full(1, 0.05, np.float32), np.full(1, 128, np.int32), np.empty(n, np.uint8)
-    yield Probe("vector/convert", 5.0 * n, partial(quantize.quantize_linear, x, stored, one, zero, 1, 1, n, False))
-    yield Probe("vector/convert", 5.0 * n, partial(quantize.dequantize_linear, stored, out, one, zero, 1, 1, n))
-    yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.GELU, 0.0, 0.0))
-    yield Probe("vector/transcendental", 8.0 * n, partial(elementwise.unary_f32, x, out, codes.SIGMOID, 0.0, 0.0))
+    yield Probe("vector/convert", 5.0 * n, Cold(quantize.quantize_linear, (x, stored, one, zero, 1, 1, n, False), (), (1,)))
+    yield Probe("vector/convert", 5.0 * n, Cold(quantize.dequantize_linear, (stored, out, one, zero, 1, 1, n), (), (1,)))
+    yield Probe("vector/transcendental", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.GELU, 0.0, 0.0), (), (1,)))
+    yield Probe("vector/transcendental", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.SIGMOID, 0.0, 0.0), (), (1,)))
     ones = np.ones(256, np.float32)
-    yield Probe("vector/norm", 8.0 * n, partial(norm.layer_norm_f32, x, ones, ones, out, n // 256, 256, 1e-5))
+    yield Probe("vector/norm", 8.0 * n, Cold(norm.layer_norm_f32, (x, ones, ones, out, n // 256, 256, 1e-5), (), (3,)))
     bits, target = x.view(np.uint32), out.view(np.uint32)
-    yield Probe("vector/copy", 8.0 * n, partial(movement.copy_strided, bits, 0, unit, target, 0, unit, flat))
+    yield Probe("vector/copy", 8.0 * n, Cold(movement.copy_strided, (bits, 0, unit, target, 0, unit, flat), (), (3,)))
     # Heads of attention: [rows, 6, 64] to [6, rows, 64], and a plain matrix.
     rows = n // 384
     heads, source = np.array([6, rows, 64], np.int64), np.array([64, 384, 1], np.int64)
     gone = np.array([64 * rows, 64, 1], np.int64)
-    yield Probe("vector/transpose", 8.0 * 384 * rows, partial(movement.copy_strided, bits, 0, source, target, 0, gone, heads))
+    yield Probe("vector/transpose", 8.0 * 384 * rows, Cold(movement.copy_strided, (bits, 0, source, target, 0, gone, heads), (), (3,)))
     side = 1 << (n.bit_length() // 2)
     square, across, along = np.array([n // side, side], np.int64), np.array([1, n // side], np.int64), np.array([side, 1], np.int64)
-    yield Probe("vector/transpose", 8.0 * n, partial(movement.copy_strided, bits, 0, across, target, 0, along, square))
+    yield Probe("vector/transpose", 8.0 * n, Cold(movement.copy_strided, (bits, 0, across, target, 0, along, square), (), (3,)))
 
 
 def _reductions(rng: np.random.Generator) -> Iterator[Probe]:
@@ -68,7 +69,7 @@ def _shaped(rng: np.random.Generator) -> Iterator[Probe]:
     for channels, inner in ((384, 225), (96, 784)):
         x, y, out = random_f32(rng, channels * inner), random_f32(rng, channels), np.empty(channels * inner, np.float32)
         shape, strides = broadcast.broadcast_plan((channels, inner), (channels, 1))
-        call = partial(binary.binary_f32, x, y, out, codes.BINARY["Mul"], shape, *strides)
+        call = Cold(binary.binary_f32, (x, y, out, codes.BINARY["Mul"], shape, *strides), (), (2,))
         yield Probe("vector/broadcast", 4.0 * (2 * x.size + channels), call)
     rows, columns = rng.integers(0, 256, 256), rng.integers(0, 256, 257)
     one_hot = np.empty(rows.size * columns.size, np.bool_)
@@ -82,18 +83,18 @@ def _shaped(rng: np.random.Generator) -> Iterator[Probe]:
     yield Probe("vector/gather", 8.0 * found.size, partial(look_up, table, ids, found, 1, 4096, 384))
     x, out = random_f32(rng, 1 << 16), np.empty(1 << 16, np.float32)
     geometry = pool.pool_geometry(1, 16, 64, 64, 64, 64, (3, 3), (1, 1), (1, 1, 1, 1))
-    yield Probe("vector/pool", 4.0 * x.size * 10, partial(pool.max_pool_f32, x, out, geometry))
+    yield Probe("vector/pool", 4.0 * x.size * 10, Cold(pool.max_pool_f32, (x, out, geometry), (), (1,)))
 
 
 def _softmax(rng: np.random.Generator) -> Iterator[Probe]:
     """Attention weights, with and without the mask of padded tokens."""
-    for heads, tokens in ((12, 32), (12, 128), (2, 400)):
+    for heads, tokens in ((8, 64), (12, 128), (2, 400)):
         rows = heads * tokens
         x, out, mask = random_f32(rng, rows * tokens), np.empty(rows * tokens, np.float32), np.zeros(tokens, np.float32)
         where = softmax.mask_plan((1, 1, 1, tokens), (1, heads, tokens, tokens))
         none = np.zeros(0, np.int64)
-        yield Probe("vector/softmax", 8.0 * x.size, partial(softmax.softmax_f32, x, NO_F32, out, rows, tokens, 1.0, none))
-        masked = partial(softmax.softmax_f32, x, mask, out, rows, tokens, 0.125, where)
+        yield Probe("vector/softmax", 8.0 * x.size, Cold(softmax.softmax_f32, (x, NO_F32, out, rows, tokens, 1.0, none), (), (2,)))
+        masked = Cold(softmax.softmax_f32, (x, mask, out, rows, tokens, 0.125, where), (), (2,))
         yield Probe("vector/masked", 8.0 * x.size + 4.0 * tokens, masked)
 
 
@@ -106,10 +107,12 @@ def _chain(x: Any, out: Any) -> Probe:
     compiled = chain.compile_chain(steps, [wide, narrow, narrow])
     where, scratch = chain.addresses([x, scale, shift]), np.empty(max(1, compiled.scratch), np.float32)
 
-    def call(kept: Any = (x, scale, shift)) -> None:
-        chain.chain_f32(compiled.program, compiled.parameters, where, out, scratch)
+    kept = (x, scale, shift)  # the kernel knows them by address only
 
-    return Probe("vector/chain", 8.0 * x.size, call)
+    def run(program: Any, parameters: Any, addresses: Any, out: Any, scratch: Any, kept: Any) -> None:
+        chain.chain_f32(program, parameters, addresses, out, scratch)
+
+    return Probe("vector/chain", 8.0 * x.size, Cold(run, (compiled.program, compiled.parameters, where, out, scratch, kept), (), (3,)))
 
 
 def _resize(rng: np.random.Generator, scale: int) -> Iterator[Probe]:
@@ -119,9 +122,11 @@ def _resize(rng: np.random.Generator, scale: int) -> Iterator[Probe]:
     moved, dims = 4.0 * (x.size + out.size), (32, small, small, 64, 64)
     linear, nearest = (resize.resize_axis(small, 64, float(scale), mode) for mode in ("linear", "nearest"))
     taps = (linear.index, linear.weight, linear.index, linear.weight)
-    yield Probe("vector/resize", moved, partial(resize.resize_f32, x, out, np.empty(small, np.float32), *taps, *dims))
+    yield Probe("vector/resize", moved, Cold(resize.resize_f32, (x, out, np.empty(small, np.float32), *taps, *dims), (), (1,)))
     copy = resize.resize_nearest.compile(np.dtype(np.uint32))
-    yield Probe("vector/nearest", moved, partial(copy, x.view(np.uint32), out.view(np.uint32), nearest.index, nearest.index, *dims))
+    yield Probe(
+        "vector/nearest", moved, Cold(copy, (x.view(np.uint32), out.view(np.uint32), nearest.index, nearest.index, *dims), (), (1,))
+    )
 
 
 def dispatches(rng: np.random.Generator) -> Iterator[Callable[[], Any]]:

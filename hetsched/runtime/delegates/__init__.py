@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
 from hetsched.errors import PlanError
@@ -13,14 +12,20 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "hetsched.delegates"
 _BUILT_IN = {
+    "coreml": "hetsched.runtime.delegates.coreml:CoremlDelegate",
     "null": "hetsched.runtime.delegates.null:NullDelegate",
     "numba": "hetsched.runtime.delegates.numba_cpu:NumbaDelegate",
+    "openvino": "hetsched.runtime.delegates.openvino:OpenvinoDelegate",
     "ort": "hetsched.runtime.delegates.ort:OrtDelegate",
+    "qnn": "hetsched.runtime.delegates.qnn:QnnDelegate",
+    "wgpu": "hetsched.runtime.delegates.wgpu.delegate:WgpuDelegate",
 }
 
 
 def delegate_targets() -> dict[str, str]:
     """Delegate name -> ``module:class``, sorted by name; a plug-in may not replace a built-in one."""
+    from importlib.metadata import entry_points
+
     targets = {e.name: e.value for e in entry_points(group=ENTRY_POINT_GROUP)}
     return dict(sorted((targets | _BUILT_IN).items()))
 

@@ -59,7 +59,7 @@ class MixedDelegate:
         waits = iter((ticket.wait,))
         for number, (delegate, part) in enumerate(compiled.parts):
             stamps: list[int] = []
-            delegate.submit(part, Ticket(next(waits, _nothing), _nothing, stamps, ticket.observe, ticket.suspect, ticket.notes))
+            delegate.submit(part, replace(ticket, wait=next(waits, _nothing), signal=_nothing, stamps=stamps))
             ticket.stamps.extend(stamps if number == 0 else stamps[1:])
         ticket.signal()
 

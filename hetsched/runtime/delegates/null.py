@@ -30,7 +30,7 @@ class NullDelegate:
 
     def probe(self) -> Probe:
         """Always available."""
-        return Probe(True, "1")
+        return Probe(True, "1", runs="any plan: takes the predicted times and computes nothing")
 
     def supports(self, op: Op, graph: Graph, precision: str) -> str | None:
         """Everything."""

@@ -2,68 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from hetsched.channels_last import FUNCTIONS, sum_before
-from hetsched.errors import ExecutionError, UnsupportedModelError
+from hetsched.channels_last import FUNCTIONS, added, sum_after, sum_before
+from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, Op
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
-from hetsched.runtime.fences import AbortedError
+from hetsched.runtime.delegates.programs import Part, ProgramSegment, run_calls, submit
 from hetsched.runtime.support import MATRIX_TYPES, node_names, supported
 from hetsched.runtime.team import Team
-
-#: A Python function and its prepared arguments, called as ``function(*args)``.
-PythonStep: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
-#: Steps of the compiled program, ``[begin, end)``, or a Python step between them.
-Part: TypeAlias = tuple[int, int] | PythonStep
-
-
-@dataclass(slots=True)
-class _NumbaSegment:
-    """A segment as a compiled program.
-
-    ``parts`` holds what each op runs; ``ends`` how many steps are done after each op; ``native`` says that no op has a Python
-    step. ``spared`` are ops whose result the next one computes as well: they run only for an observer. ``kept`` are arrays that
-    kernels know by address only; they must live as long as the segment. ``again`` gives the steps of an op in float32, none where
-    that is how it runs anyway.
-    """
-
-    stamped: tuple[str, ...]
-    labels: tuple[str, ...]
-    parts: tuple[tuple[Part, ...], ...]
-    ends: npt.NDArray[np.int64]
-    native: bool
-    program: Any
-    shared: npt.NDArray[np.int64]
-    stop: npt.NDArray[np.int64]
-    team: Team
-    kept: tuple[Any, ...]
-    spared: frozenset[int]
-    again: Callable[[int], tuple[Any, ...]]
-    turn: int = 0
-    stamps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def run(self, begin: int, end: int) -> None:
-        """Run steps of the program on the queue's threads.
-
-        Raises:
-            AbortedError: the run was given up meanwhile.
-        """
-        if begin < end:
-            self.team.run(self.program.table, self.program.steps, self.shared, self.stop, self.stamps, begin, end, self.turn)
-            if self.stop[0]:
-                raise AbortedError("the run was given up")
-
-    def forget(self) -> None:
-        """After a run that was not whole: count anew, elsewhere, since another thread may still look at the counters."""
-        self.shared, self.turn = np.zeros_like(self.shared), 0
 
 
 class NumbaDelegate:
@@ -75,13 +26,13 @@ class NumbaDelegate:
         """Available wherever numba is."""
         import numba
 
-        return Probe(True, str(numba.__version__))
+        return Probe(True, str(numba.__version__), devices=("CPU",), runs="the kernels of this project: f32, w8a8, weights in blocks")
 
     def supports(self, op: Op, graph: Graph, precision: str) -> str | None:
         """Whether there is a kernel for ``op``."""
         return supported(op, graph, precision)
 
-    def compile(self, job: SegmentJob) -> _NumbaSegment:
+    def compile(self, job: SegmentJob) -> ProgramSegment:
         """Lower every op to kernel calls with prepared arguments, and those to one program."""
         from hetsched.runtime.lower import lower
         from hetsched_kernels.program import compile_program, counters
@@ -98,14 +49,14 @@ class NumbaDelegate:
             job.scratch.reset()
             if _is_spared(position, job):
                 spared.add(position)
-                parts.append(((_run_calls, tuple(lower(op, job, kept))),))
+                parts.append(((run_calls, tuple(lower(op, job, kept))),))
             else:
                 before = job.ops[position - 1] if position - 1 in spared else None
                 parts.append(_parts(lower(op, job, kept, before), steps))
             ends.append(len(steps))
         native = all(isinstance(part[0], int) for i, op_parts in enumerate(parts) if i not in spared for part in op_parts)
         stop = np.zeros(1, np.int64) if job.stop is None else job.stop
-        return _NumbaSegment(
+        return ProgramSegment(
             tuple(op.name for op in job.ops), tuple(f"{node_names(op)} ({op.type})" for op in job.ops), tuple(parts),
             np.array(ends, np.int64), native, compile_program(steps), counters(len(steps)), stop, job.team or Team("cpu", 1), tuple(kept),
             frozenset(spared),
@@ -113,22 +64,9 @@ class NumbaDelegate:
             stamps=np.zeros(len(steps), np.int64),
         )  # fmt: skip
 
-    def submit(self, compiled: _NumbaSegment, ticket: Ticket) -> None:
+    def submit(self, compiled: ProgramSegment, ticket: Ticket) -> None:
         """Run the segment's kernels one after another."""
-        ticket.wait()
-        start = time.perf_counter_ns()
-        ticket.stamps.append(start)
-        try:
-            if compiled.native and ticket.observe is None and ticket.suspect is None:
-                compiled.run(0, len(compiled.stamps))
-                ticket.stamps.extend(np.concatenate([[start], compiled.stamps])[compiled.ends].tolist())
-            else:
-                _one_by_one(compiled, ticket)
-        except BaseException:
-            compiled.forget()
-            raise
-        compiled.turn += 1
-        ticket.signal()
+        submit(compiled, ticket)
 
 
 def _parts(lowered: list[Any], steps: list[Any]) -> tuple[Part, ...]:
@@ -154,10 +92,15 @@ def _is_spared(position: int, job: SegmentJob) -> bool:
     if position + 1 >= len(job.ops):
         return False
     op, following = job.ops[position : position + 2]
-    if following.type not in FUNCTIONS or sum_before(following, job.graph) is not op:
+    if job.precision[op.name] == "f32" and sum_after(op, job.graph) is following:
+        image, reads = job.buffers[op.inputs[0]], [job.buffers[added(op, following)]]
+    elif following.type in FUNCTIONS and sum_before(following, job.graph) is op:
+        image, reads = None, [job.buffers[n] for n in op.inputs]
+    else:
         return False
     out = job.buffers[following.outputs[0]]
-    reads = [job.buffers[n] for n in op.inputs]
+    if image is not None and image.nbytes > out.nbytes and np.shares_memory(image, out):
+        return False  # a copy of it, which would be needed, costs more than the pass that is saved
     return all(r.ctypes.data == out.ctypes.data or not np.shares_memory(r, out) for r in reads)
 
 
@@ -170,40 +113,3 @@ def _in_float(job: SegmentJob, position: int) -> tuple[Any, ...]:
         return ()
     job.scratch.reset()
     return tuple(lower(op, replace(job, precision={**job.precision, op.name: "f32"}), []))
-
-
-def _guard(compiled: _NumbaSegment, position: int, ticket: Ticket) -> None:
-    """Compute an op again in float32 whose result is not finite, where it ran otherwise, and say so."""
-    steps, label = compiled.again(position), compiled.labels[position]
-    _run_calls(*steps)
-    done = "was computed again in float32" if steps else "has no higher precision to be computed in"
-    ticket.notes.append(f"node {label} gave infinities or values that are no numbers, from finite inputs, and {done}")
-
-
-def _run_calls(*steps: Any) -> None:
-    """Run steps from Python."""
-    for step in steps:
-        for call in step:
-            call.run()
-
-
-def _one_by_one(compiled: _NumbaSegment, ticket: Ticket) -> None:
-    """Run op after op, where Python has something to do between them."""
-    position = 0
-    try:
-        for position, parts in enumerate(compiled.parts):
-            watched = ticket.observe is not None or ticket.suspect is not None
-            for first, second in parts if watched or position not in compiled.spared else ():
-                if isinstance(first, int):
-                    compiled.run(first, second)  # type: ignore[arg-type]
-                else:
-                    first(*second)  # type: ignore[misc]
-            if ticket.suspect is not None and ticket.suspect(compiled.stamped[position]):
-                _guard(compiled, position, ticket)
-            ticket.stamps.append(time.perf_counter_ns())
-            if ticket.observe is not None:
-                ticket.observe(compiled.stamped[position])
-    except AbortedError:
-        raise
-    except Exception as e:
-        raise ExecutionError(f"node {compiled.labels[position]} failed while running: {type(e).__name__}: {e}") from e

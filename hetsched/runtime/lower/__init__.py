@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hetsched.channels_last import FUNCTIONS, sum_before, works_channels_last
+from hetsched.channels_last import FUNCTIONS, sum_after, sum_before, works_channels_last
 from hetsched.graph import Op
 from hetsched.runtime.delegates.base import SegmentJob
 from hetsched.runtime.lower import (
+    attention,
     chain,
     channels_last,
     convolution,
     elementwise,
+    grid_sample,
     indexing,
     language,
     matrix,
     matrix_packed,
+    mixtures,
     movement,
     quantization,
+    recurrent,
     reduction,
     resize,
     softmax,
@@ -61,6 +65,8 @@ LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
     "BatchNormalization": reduction.batch_normalization,
     "LayerNormalization": reduction.layer_normalization,
     "InstanceNormalization": reduction.instance_normalization,
+    "LRN": reduction.local_response,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), recurrent.recurrent),
     **dict.fromkeys(("Softmax", "FusedSoftmax"), softmax.softmax),
     "LogSoftmax": softmax.log_softmax,
     **dict.fromkeys(
@@ -70,10 +76,16 @@ LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), reduction.global_pool),
     **dict.fromkeys(("MaxPool", "AveragePool"), reduction.pooling),
     "Resize": resize.resize,
+    "GridSample": grid_sample.grid_sample,
+    "Attention": attention.attention,
     "RMSNorm": language.rms_norm,
     "RotaryEmbedding": language.rotary_embedding,
     "GroupQueryAttention": language.group_query_attention,
     "Sample": language.sample,
+    "Router": mixtures.route,
+    "MoE": mixtures.mixture,
+    "CausalConv": mixtures.causal_convolution,
+    "SelectiveScan": mixtures.selective_scan,
     "QuantizeLinear": quantization.quantize_linear,
     "DequantizeLinear": quantization.dequantize_linear,
 }
@@ -82,12 +94,16 @@ LOWERINGS: Mapping[str, Callable[[Lowering], None]] = {
 def lower(op: Op, job: SegmentJob, kept: list[Any], before: Op | None = None) -> list[Any]:
     """The steps that run ``op`` (:class:`Lowering`), with prepared arguments; ``supported`` must have said yes.
 
-    ``before`` is the sum that ``op`` shall compute as well (:func:`hetsched.channels_last.sum_before`).
+    ``before`` is what ``op`` shall compute as well: a sum, or the convolution whose result ``op`` adds to another image
+    (:func:`hetsched.channels_last.sum_before`, :func:`hetsched.channels_last.sum_after`).
     Arrays that a kernel knows by address only are appended to ``kept``: they must outlive the calls.
     """
     steps: list[Any] = []
-    lowering = Lowering(op, job, steps, kept, before)
-    (_channels_last(lowering) or LOWERINGS[op.type])(lowering)
+    if before is not None and sum_after(before, job.graph) is op:
+        lowering = Lowering(before, job, steps, kept, after=op)
+    else:
+        lowering = Lowering(op, job, steps, kept, before)
+    (_channels_last(lowering) or LOWERINGS[lowering.op.type])(lowering)
     lowering.finish()
     return steps
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from hetsched.graph import Op
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
 from hetsched.runtime.lower.movement import contiguous, emit_copy
+from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import chain as kernels
 from hetsched_kernels import codes
 
@@ -35,10 +38,36 @@ def fused_elementwise(low: Lowering) -> None:
             continue
         steps.extend(_steps(low, op, values, len(arrays) + len(steps)))
         values[op.outputs[0]] = len(arrays) + len(steps) - 1
-    compiled = kernels.compile_chain(steps, operands)
     low.kept.extend(arrays)
-    scratch = low.scratch(compiled.scratch, np.float32)
-    low.emit(kernels.chain_f32, compiled.program, compiled.parameters, kernels.addresses(arrays), out, scratch)
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        own = [_part(a, o, first, last, out.size) for a, o in zip(arrays, operands, strict=True)]
+        compiled = kernels.compile_chain(steps, [o for _, o in own])
+        scratch = low.scratch(compiled.scratch, np.float32)
+        return compiled.program, compiled.parameters, kernels.addresses([a for a, _ in own]), out[first:last], scratch
+
+    # A power looks at a whole block to see whether its exponents are one number.
+    block = kernels.BLOCK if any(s.code == codes.BINARY["Pow"] for s in steps) else 1
+    grain = math.lcm(block, *(_apart(o, out.size) for o in operands))
+    low.emit_split(kernels.chain_f32, out.size, grain * -(-MANY // grain), part)
+
+
+def _apart(operand: kernels.Operand, length: int) -> int:
+    """Parts may begin at multiples of so many elements, so that an operand lies over each in a simple way."""
+    if operand.period == 1:
+        return 1
+    whole = operand.inner * operand.period
+    return operand.inner if whole == length else whole
+
+
+def _part(array: Array, operand: kernels.Operand, first: int, last: int, length: int) -> tuple[Array, kernels.Operand]:
+    """What lies over the elements ``first`` to ``last`` of the output, and how."""
+    if operand.period == 1:
+        return array, kernels.Operand(last - first, 1)
+    if operand.inner * operand.period < length:
+        return array, operand
+    own = array[first // operand.inner : -(-last // operand.inner)]
+    return own, kernels.Operand(operand.inner, own.size)
 
 
 def _is_data(low: Lowering, name: str) -> bool:

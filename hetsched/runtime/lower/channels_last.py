@@ -8,13 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.channels_last import ARITHMETIC, FEW_CHANNELS, FUNCTIONS, number_slot
+from hetsched.channels_last import ARITHMETIC, FEW_CHANNELS, FUNCTIONS, added, number_slot
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
-from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
-from hetsched_kernels import codes, elementwise, nhwc_conv, nhwc_conv_f32, nhwc_depthwise, nhwc_plain, pool
-from hetsched_kernels.nhwc import SLACK, pad_nhwc, widened, widened_weights
+from hetsched.runtime.lower.lowering import Affine, Array, Lowering, affine_of, bits
+from hetsched.runtime.lower.movement import emit_copy
+from hetsched.runtime.lower.splitting import emit_affine
+from hetsched_kernels import (
+    codes,
+    conv_transpose_nhwc,
+    elementwise,
+    nhwc_conv,
+    nhwc_conv_f32,
+    nhwc_depthwise,
+    nhwc_plain,
+    pool,
+    quantize,
+    winograd,
+)  # fmt: skip
+from hetsched_kernels.arrays import NO_F32
+from hetsched_kernels.nhwc import SLACK, pad_nhwc, padded, widened, widened_weights, worth_padding
 from hetsched_kernels.tile import ROWS
 
 #: Elements of a part that are worth another thread.
@@ -56,6 +70,8 @@ def convolution(low: Lowering, w: Array, w_scales: Array, bias: Array, geometry:
         )  # fmt: skip
         return
     x, geometry, pixel, wide = _widened(low, x, geometry, x_zero)
+    if worth_padding(geometry):
+        x, geometry = _with_padding(low, x, geometry, x_zero), padded(geometry)
     packed = low.packed(name, "conv nhwc", lambda: _general(widened_weights(w) if wide else w, x_zero, factors, shifts))
     room = nhwc_conv.conv2d_nhwc_scratch(geometry)
     low.emit_split(
@@ -78,8 +94,12 @@ def _general(w: Array, x_zero: int, factors: Array, shifts: Array) -> tuple[Arra
 
 def float_convolution(low: Lowering, folded: Callable[[], tuple[Array, Array]], geometry: Array) -> None:
     """Conv and FusedConv of a float32 image; ``folded`` gives weights and bias with the batch normalisation in them."""
-    groups = int(geometry[15])
-    x, target = low.image(low.tensor(0)), low.last_output()
+    groups, size = int(geometry[15]), winograd.winograd_size(geometry)
+    skip, target, activation = _skip(low), low.last_output(), _ending(low)
+    x = _apart(low, low.image(low.tensor(0)), target)
+    if size:
+        _transformed(low, x, folded, (skip, target), geometry, size, activation)
+        return
     x, geometry, pixel, wide = _widened(low, x, geometry, 0)
 
     def pack() -> tuple[Array, ...]:
@@ -90,20 +110,95 @@ def float_convolution(low: Lowering, folded: Callable[[], tuple[Array, Array]], 
     room = nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry)
     low.emit_split(
         nhwc_conv_f32.conv2d_nhwc_f32, int(geometry[0] * geometry[16] * geometry[17]), ROWS,
-        lambda first, last: (x, *packed, target, low.scratch(room, np.float32), geometry, pixel, *low.activation(), first, last),
+        lambda first, last: (x, *packed, skip, target, low.scratch(room, np.float32), geometry, pixel, *activation, first, last),
     )  # fmt: skip
+
+
+def _skip(low: Lowering) -> Array:
+    """What is added to the result of a convolution before its activation, or the empty array."""
+    return NO_F32 if low.after is None else low.image(low.graph.tensors[added(low.op, low.after)])
+
+
+def _apart(low: Lowering, x: Array, target: Array) -> Array:
+    """The image, copied where the result shall lie in its bytes: nobody needs it after the convolution, but the sum comes later."""
+    if not np.shares_memory(x, target):
+        return x
+    room = low.scratch(x.size + SLACK, x.dtype)[: x.size]
+    emit_copy(low, bits(x), bits(room), (x.size,), (1,), (1,))
+    return room
+
+
+def _ending(low: Lowering) -> tuple[int, float, float]:
+    """A convolution's activation: its own, or that of the sum that it computes as well."""
+    clamp = low.op if low.after is None else (low.after.body or (low.after,))[-1]
+    if clamp.type == "Clip":
+        return codes.ACTIVATION["Clip"], *clip_bounds(low, clamp)
+    return (codes.ACTIVATION["Relu"], 0.0, 0.0) if clamp.type == "Relu" else low.activation()
+
+
+def _transformed(
+    low: Lowering, x: Array, folded: Callable[[], tuple[Array, Array]], ends: tuple[Array, Array], geometry: Array, size: int,
+    activation: tuple[int, float, float],
+) -> None:  # fmt: skip
+    """A convolution by 3 x 3 kernels with fewer products, in tiles of ``size`` results each way."""
+    name = f"conv winograd {size}"
+    packed = low.packed(low.op.name, name, lambda: tuple(map(aligned_copy, winograd.pack_winograd(*folded(), size))))
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        scratch = low.scratch(winograd.conv2d_winograd_scratch(geometry, size, last - first), np.float32)
+        return (x, *packed, *ends, scratch, geometry, size, *activation, first, last)
+
+    low.emit_split(winograd.conv2d_winograd_f32, winograd.winograd_tiles(geometry, size), ROWS, part)
+
+
+def apart_convolution(low: Lowering, folded: Callable[[], tuple[Array, Array]], geometry: Array) -> None:
+    """A transposed convolution whose windows lie side by side, of an image of float32 or of bytes that stand for reals."""
+    bytes_, stored = low.image(low.tensor(0)), low.last_output()
+    x = _reals(low, low.tensor(0), bytes_)
+    target = stored if stored.dtype == np.float32 else low.scratch(stored.size + SLACK, np.float32)[: stored.size]
+    packed = low.packed(
+        low.op.name, "conv nhwc f32", lambda: tuple(map(aligned_copy, conv_transpose_nhwc.pack_conv_transpose_nhwc_f32(*folded())))
+    )  # fmt: skip
+    room = conv_transpose_nhwc.conv_transpose2d_nhwc_f32_scratch(geometry)
+    low.emit_split(
+        conv_transpose_nhwc.conv_transpose2d_nhwc_f32, int(geometry[0] * geometry[2]), 1,
+        lambda first, last: (x, *packed, target, low.scratch(room, np.float32), geometry, *low.activation(), first, last),
+    )  # fmt: skip
+    if target is not stored:
+        emit_affine(low, quantize.quantize_linear, target, stored, _affine(low, low.output()), (False,))
+
+
+def _affine(low: Lowering, tensor: Any) -> Affine:
+    """How the unsigned bytes of an image stand for reals."""
+    scale, zero = _shifted(low, tensor)
+    return Affine(np.full(1, scale, np.float32), np.full(1, zero, np.int32), 1, 1, tensor.elements)
+
+
+def _reals(low: Lowering, tensor: Any, stored: Array) -> Array:
+    """An image in float32."""
+    if stored.dtype == np.float32:
+        return stored
+    out = low.scratch(stored.size + SLACK, np.float32)[: stored.size]
+    emit_affine(low, quantize.dequantize_linear, stored, out, _affine(low, tensor), dtypes=(stored.dtype,))
+    return out
 
 
 def _widened(low: Lowering, x: Array, geometry: Array, value: int) -> tuple[Array, Array, int, bool]:
     """Image, geometry, step from position to position, and whether the kernel's rows are taken whole: where channels are few."""
-    n, c, h, w, _, _, kw = (int(v) for v in geometry[:7])
+    c, kw = int(geometry[1]), int(geometry[6])
     if c > FEW_CHANNELS or kw == 1 or int(geometry[15]) > 1 or int(geometry[14]) > 1:
         return x, geometry, c, False
+    return _with_padding(low, x, geometry, value), widened(geometry), c, True
+
+
+def _with_padding(low: Lowering, x: Array, geometry: Array, value: int) -> Array:
+    """A copy of the image with its padding around it."""
+    n, c, h, w = (int(v) for v in geometry[:4])
     top, left, bottom, right = (int(v) for v in geometry[9:13])
     size = n * (h + top + bottom) * (w + left + right) * c
     room = low.scratch(size + SLACK, x.dtype)
     low.emit(pad_nhwc, x, room, n, h, w * c, top, bottom, left * c, right * c, np.full(1, value, x.dtype), dtypes=(x.dtype,))
-    return room[:size], widened(geometry), c, True
+    return room[:size]
 
 
 def arithmetic(low: Lowering) -> None:

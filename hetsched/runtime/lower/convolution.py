@@ -132,6 +132,9 @@ def transposed_convolution(low: Lowering) -> None:
     geometry = conv_transpose.transpose_geometry(
         n, c, h, w, channels, *window.kernel, window.strides, window.pads, extra, window.dilations, groups
     )
+    if works_channels_last(op, low.graph, low.precision):
+        channels_last.apart_convolution(low, lambda: (folded_weights(low, groups, True), folded_bias(low, channels)), geometry)
+        return
     weights = low.packed(op.name, "conv f32", lambda: aligned_copy(_pack_transposed(low, groups)))
     bias = low.packed(op.name, "bias f32", lambda: folded_bias(low, channels))
     x, out = low.reals(0), low.real_output()

@@ -7,13 +7,12 @@ import numpy as np
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Op
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
+from hetsched.runtime.lower.splitting import MANY, emit_elements
 from hetsched.runtime.stored import absorbs
 from hetsched_kernels import binary, broadcast, cast, codes, elementwise
 
 #: Parameters that ONNX gives a function when its attributes are left out: (alpha, beta).
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0)}
-#: Elements that are worth another thread.
-_MANY = 8192
 _UNBOUNDED = float(np.finfo(np.float32).max)
 
 
@@ -44,7 +43,7 @@ def unary(low: Lowering) -> None:
 def emit_function(low: Lowering, x: Array, out: Array, code: int, alpha: float, beta: float) -> None:
     """A function of every element, in parts for each of the queue's threads."""
     low.emit_split(
-        elementwise.unary_f32, x.size, _MANY, lambda first, last: (x[first:last], out[first:last], code, alpha, beta)
+        elementwise.unary_f32, x.size, MANY, lambda first, last: (x[first:last], out[first:last], code, alpha, beta)
     )  # fmt: skip
 
 
@@ -70,12 +69,9 @@ def emit_binary(
     low: Lowering, kind: str, a: Array, b: Array, out: Array, a_shape: tuple[int, ...], b_shape: tuple[int, ...], out_shape: tuple[int, ...]
 ) -> None:
     """``out = a kind b`` with broadcasting, for arrays of one type (float32, int64 or int32)."""
-    shape, (a_strides, b_strides, _) = broadcast.broadcast_plan(a_shape, b_shape, out_shape)
-    code = codes.BINARY[kind]
-    if a.dtype == np.float32:
-        low.emit(binary.binary_f32, a, b, out, code, shape, a_strides, b_strides)
-    else:
-        low.emit(binary.binary_int, a, b, out, code, shape, a_strides, b_strides, dtypes=(a.dtype,))
+    shape, strides = broadcast.broadcast_plan(a_shape, b_shape, out_shape)
+    kernel, dtypes = (binary.binary_f32, ()) if a.dtype == np.float32 else (binary.binary_int, (a.dtype,))
+    emit_elements(low, kernel, (a, b), out, (codes.BINARY[kind],), shape, strides[:2], dtypes)
 
 
 def arithmetic(low: Lowering) -> None:
@@ -98,15 +94,14 @@ def comparison(low: Lowering) -> None:
     """Equal, Less, LessOrEqual, Greater, GreaterOrEqual."""
     integer = is_integer(low)
     a, b = (low.raw(i) if integer else low.reals(i) for i in (0, 1))
-    shape, (a_strides, b_strides) = broadcast.broadcast_plan(low.shape(0), low.shape(1))
-    code = codes.COMPARE[low.op.type]
-    low.emit(binary.compare, a, b, low.raw_output(), code, shape, a_strides, b_strides, dtypes=(a.dtype,))
+    shape, strides = broadcast.broadcast_plan(low.shape(0), low.shape(1))
+    emit_elements(low, binary.compare, (a, b), low.raw_output(), (codes.COMPARE[low.op.type],), shape, strides, (a.dtype,))
 
 
 def logic(low: Lowering) -> None:
     """And, Or, Xor."""
-    shape, (a_strides, b_strides) = broadcast.broadcast_plan(low.shape(0), low.shape(1))
-    low.emit(binary.logical, low.raw(0), low.raw(1), low.raw_output(), codes.LOGICAL[low.op.type], shape, a_strides, b_strides)
+    shape, strides = broadcast.broadcast_plan(low.shape(0), low.shape(1))
+    emit_elements(low, binary.logical, (low.raw(0), low.raw(1)), low.raw_output(), (codes.LOGICAL[low.op.type],), shape, strides)
 
 
 def negation(low: Lowering) -> None:
@@ -121,7 +116,7 @@ def selection(low: Lowering) -> None:
     out = low.real_output() if real else low.raw_output()
     shape, strides = broadcast.broadcast_plan(low.shape(0), low.shape(1), low.shape(2))
     kind = bits(out).dtype
-    low.emit(binary.where, low.raw(0), bits(a), bits(b), bits(out), shape, *strides, dtypes=(kind,))
+    emit_elements(low, binary.where, (low.raw(0), bits(a), bits(b)), bits(out), (), shape, strides, (kind,))
 
 
 def conversion(low: Lowering) -> None:

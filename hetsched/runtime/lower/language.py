@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hetsched.graph import DType
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
-from hetsched_kernels import attention, heads, norm, rotary, search
+from hetsched.runtime.lower.splitting import MANY
+from hetsched_kernels import attention, heads, norm, rotary, sampling, search
 from hetsched_kernels.tile import COLS
 
 
@@ -18,7 +21,11 @@ def rms_norm(low: Lowering) -> None:
     if offset:
         scale = low.packed(low.op.inputs[1], f"plus {offset}", lambda: aligned_copy(low.constant_reals(1).reshape(-1) + np.float32(offset)))
     x, out = low.reals(0), low.real_output()
-    low.emit(norm.rms_norm_f32, x, scale, out, x.size // scale.size, scale.size, low.op.attr_float("epsilon", 1e-5))
+    cols, epsilon = scale.size, low.op.attr_float("epsilon", 1e-5)
+    low.emit_split(
+        norm.rms_norm_f32, x.size // cols, -(-MANY // cols),
+        lambda first, last: (x[first * cols : last * cols], scale, out[first * cols : last * cols], last - first, cols, epsilon),
+    )  # fmt: skip
 
 
 def rotary_embedding(low: Lowering) -> None:
@@ -27,7 +34,13 @@ def rotary_embedding(low: Lowering) -> None:
     many = op.attr_int("num_heads", 1) or 1
     x, cos, sin, out = low.reals(0), low.reals(1), low.reals(2), low.real_output()
     rows, pairs = x.size // width, low.shape(1)[-1]
-    low.emit(rotary.rotary_f32, x, cos, sin, out, rows, many, width // many, pairs, bool(op.attr_int("interleaved", 0)))
+    tail = (many, width // many, pairs, bool(op.attr_int("interleaved", 0)))
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        at, angles = slice(first * width, last * width), slice(first * pairs, last * pairs)
+        return x[at], cos[angles], sin[angles], out[at], last - first, *tail
+
+    low.emit_split(rotary.rotary_f32, rows, -(-MANY // width), part)
 
 
 def group_query_attention(low: Lowering) -> None:
@@ -57,9 +70,17 @@ def group_query_attention(low: Lowering) -> None:
 
 
 def sample(low: Lowering) -> None:
-    """Sample, greedy: the position of the highest score."""
+    """Sample: the position of the highest score, or a token drawn by its probability; every run goes on with the stream of its seed."""
     x, width = low.reals(0), low.shape(0)[-1]
-    low.emit(search.argmax_f32, x, low.raw_output(), x.size // width, width, 1, True, False)
+    rows, method = x.size // width, low.op.attr_str("method", "greedy")
+    if method == "greedy":
+        low.emit(search.argmax_f32, x, low.raw_output(), rows, width, 1, True, False)
+        return
+    k, p = low.op.attr_int("k", 40) if method == "top_k" else 0, low.op.attr_float("p", 0.95) if method == "top_p" else 1.0
+    state = np.arange(rows, dtype=np.uint64) + np.uint64(low.op.attr_int("seed", 0))
+    scratch = low.scratch(sampling.sample_scratch(width), np.float32)
+    terms = (rows, width, low.op.attr_float("temperature", 1.0), k, p, 1.0)
+    low.emit(sampling.sample_f32, x, np.zeros(0, np.int64), low.raw_output(), state, scratch, *terms)
 
 
 def _stored(low: Lowering, slot: int, batch: int, item: int) -> Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,13 +24,12 @@ from hetsched.reference.gguf_types import constant_value
 from hetsched.reference.quantized import dequantize
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
+from hetsched.runtime.lower.splitting import emit_affine, part_edges
 from hetsched_kernels import codes, nhwc, quantize
 from hetsched_kernels.arrays import NO_F32
 from hetsched_kernels.program import Call
 
 Array = npt.NDArray[Any]
-#: Parts of an operator's work for each thread of a queue: so many that a thread that comes late costs little.
-_PARTS = 3
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -119,18 +119,27 @@ class Lowering:
     A step is a tuple of independent :class:`hetsched_kernels.program.Call`, or a Python function and its arguments.
     """
 
-    def __init__(self, op: Op, job: SegmentJob, steps: list[Any], kept: list[Any], before: Op | None = None) -> None:
+    def __init__(
+        self, op: Op, job: SegmentJob, steps: list[Any], kept: list[Any], before: Op | None = None, after: Op | None = None
+    ) -> None:  # fmt: skip
         self.op = op
         self.graph = job.graph
         self.steps = steps
         self.kept = kept
         self.before = before
+        #: The op that this one computes as well, whose output it writes instead of its own.
+        self.after = after
         self._job = job
-        self._after: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []
+        self._after: list[Callable[[], None]] = []
         self._stores: list[tuple[Any, ...]] = []
-        out = self.graph.tensors[op.outputs[0]]
+        out = self.graph.tensors[next(o for o in (after or op).outputs if o)]
         #: The op works on float32 in the order of channels-last tensors.
         self.last = out.name in job.channels_last and out.dtype is DType.F32 and out.quantization is None
+
+    @property
+    def threads(self) -> int:
+        """Threads of the queue that the op runs on."""
+        return 1 if self._job.team is None else self._job.team.threads
 
     @property
     def precision(self) -> str:
@@ -149,7 +158,7 @@ class Lowering:
 
     def output(self, slot: int = 0) -> Tensor:
         """The tensor at output ``slot``."""
-        return self.graph.tensors[self.op.outputs[slot]]
+        return self.graph.tensors[(self.after or self.op).outputs[slot]]
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """Shape of input ``slot``, in the order in which it lies."""
@@ -229,12 +238,13 @@ class Lowering:
             return values
         a = affine_of(self.graph, tensor)
         source, out = self.raw(slot), self.scratch(tensor.elements, np.float32)
-        self.emit(quantize.dequantize_linear, source, out, a.scales, a.zeros, a.outer, a.channels, a.inner, dtypes=(source.dtype,))
+        emit_affine(self, quantize.dequantize_linear, source, out, a, dtypes=(source.dtype,))
         return out
 
     def raw_output(self, slot: int = 0) -> Array:
         """Output ``slot`` as stored, flat; a last step puts its channels last where the tensor is kept so."""
-        tensor, stored = self.output(slot), self._job.buffers[self.op.outputs[slot]].reshape(-1)
+        tensor = self.output(slot)
+        stored = self._job.buffers[tensor.name].reshape(-1)
         if tensor.name not in self._job.channels_last or self.last:
             return stored
         out = self.scratch(stored.size, stored.dtype)
@@ -265,9 +275,8 @@ class Lowering:
             raise UnsupportedModelError(f"{what}: there is no kernel that quantizes to {tensor.dtype.value}")
         a = affine_of(self.graph, tensor)
         source, out = self.scratch(tensor.elements, np.float32), self.raw_output(slot)
-        signed = out.dtype == np.int8
-        args = (source, out.view(np.uint8), a.scales, a.zeros, a.outer, a.channels, a.inner, signed)
-        self._after.append((quantize.quantize_linear, args, ()))
+        target, signed = out.view(np.uint8), out.dtype == np.int8
+        self._after.append(partial(emit_affine, self, quantize.quantize_linear, source, target, a, (signed,)))
         return source
 
     def scratch(self, elements: int, dtype: npt.DTypeLike) -> Array:
@@ -296,19 +305,21 @@ class Lowering:
         """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, with the segment."""
         self.steps.append((Call(kernel, tuple(np.dtype(d).name for d in dtypes), args),))
 
-    def emit_split(self, kernel: Any, units: int, grain: int, args: Callable[[int, int], tuple[Any, ...]]) -> None:
+    def emit_split(
+        self, kernel: Any, units: int, grain: int, args: Callable[[int, int], tuple[Any, ...]], dtypes: tuple[Any, ...] = ()
+    ) -> None:  # fmt: skip
         """Call ``kernel`` for parts of its work that do not depend on each other: a few for each of the queue's threads.
 
         Args:
-            kernel: the kernel, of one variant.
+            kernel: the kernel.
             units: how many units of work there are.
             grain: parts are multiples of so many units.
             args: the arguments for the units [first, last); scratch must be each part's own.
+            dtypes: they choose the kernel's variant.
         """
-        threads = 1 if self._job.team is None else self._job.team.threads
-        parts = 1 if threads == 1 else max(1, min(_PARTS * threads, -(-units // grain)))
-        edges = [min(i * -(-units // (grain * parts)) * grain, units) for i in range(parts + 1)]
-        self.steps.append(tuple(Call(kernel, (), args(a, b)) for a, b in pairwise(edges) if a < b))
+        edges, names = part_edges(units, grain, self.threads), tuple(np.dtype(d).name for d in dtypes)
+        if units:
+            self.steps.append(tuple(Call(kernel, names, args(a, b)) for a, b in pairwise(edges)))
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a plain function (for steps that need a value only known while running)."""
@@ -316,7 +327,7 @@ class Lowering:
 
     def finish(self) -> None:
         """Emit what comes after the op: quantization of its outputs, and their order in memory."""
-        for kernel, args, dtypes in self._after:
-            self.emit(kernel, *args, dtypes=dtypes)
+        for emit in self._after:
+            emit()
         for kernel, *rest in self._stores:
             self.emit(kernel, *rest)

@@ -12,9 +12,10 @@ from hetsched.runtime.language_rules import in_groups
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched.runtime.lower.matrix_groups import block_product
 from hetsched.runtime.lower.matrix_int8 import integer_gemm, integer_matmul
+from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import gemm
 from hetsched_kernels.arrays import NO_F32
-from hetsched_kernels.tile import ROWS
+from hetsched_kernels.tile import COLS, ROWS
 
 
 def promoted(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -36,12 +37,27 @@ def matmul(low: Lowering) -> None:
     b, out = low.reals(1), low.real_output()
     offsets = gemm.batch_offsets(a_shape, b_shape)
 
-    def part(first: int, last: int) -> tuple[Any, ...]:
+    emit_pairs(low, a, b, bias, out, offsets, gemm.matmul_shape(m, n, k))
+
+
+def emit_pairs(low: Lowering, a: Array, b: Array, bias: Array, out: Array, offsets: tuple[Array, Array], shape: Array) -> None:
+    """Products of matrices by pairs, divided by pairs; a single one by rows."""
+    m, n, k, row = (int(v) for v in shape[:4])
+
+    def pairs(first: int, last: int) -> tuple[Any, ...]:
         scratch = low.scratch(gemm.matmul_f32_scratch(m, n, k), np.float32)
         at = (a, offsets[0][first:last], b, offsets[1][first:last], bias, out[first * m * n : last * m * n], scratch)
-        return *at, gemm.matmul_shape(m, n, k), *low.activation()
+        return *at, shape, *low.activation()
 
-    low.emit_split(gemm.matmul_f32, offsets[0].size, 1, part)
+    def rows(first: int, last: int) -> tuple[Any, ...]:
+        scratch, own = low.scratch(gemm.matmul_f32_scratch(last - first, n, k), np.float32), shape.copy()
+        own[0] = last - first
+        return a, offsets[0] + first * row, b, offsets[1], bias, out[first * n : last * n], scratch, own, *low.activation()
+
+    if offsets[0].size == 1:
+        low.emit_split(gemm.matmul_f32, m, ROWS, rows)
+    else:
+        low.emit_split(gemm.matmul_f32, offsets[0].size, 1, pairs)
 
 
 def _packed_product(low: Lowering, a: Array, bias: Array, m: int, n: int, k: int, transposed: bool, factor: float) -> None:
@@ -54,18 +70,35 @@ def _packed_product(low: Lowering, a: Array, bias: Array, m: int, n: int, k: int
 
     b = low.packed(low.op.inputs[1], f"gemm f32 {transposed} {factor}", pack)
     out = low.real_output()
-    emit_rows(low, a, b, bias, out, m, n, k)
+    emit_rows(low, a, b, bias, out, m, n, k, low.activation())
 
 
-def emit_rows(low: Lowering, a: Array, b: Array, bias: Array, out: Array, m: int, n: int, k: int) -> None:
-    """Rows of ``a`` times a packed matrix, a few of them for each of the queue's threads."""
+def emit_rows(
+    low: Lowering, a: Array, b: Array, bias: Array, out: Array, m: int, n: int, k: int, activation: tuple[int, float, float]
+) -> None:  # fmt: skip
+    """Rows of ``a`` times a packed matrix, divided by rows; a single row by columns."""
+    if m == 1:
+        emit_columns(low, a, b, bias, out, n, k, activation)
+        return
 
     def part(first: int, last: int) -> tuple[Any, ...]:
         rows = last - first
         scratch = low.scratch(gemm.gemm_f32_scratch(rows, n, k), np.float32)
-        return a[first * k : last * k], b, bias, out[first * n : last * n], scratch, rows, n, k, *low.activation()
+        return a[first * k : last * k], b, bias, out[first * n : last * n], scratch, rows, n, k, *activation
 
     low.emit_split(gemm.gemm_f32, m, ROWS, part)
+
+
+def emit_columns(
+    low: Lowering, a: Array, b: Array, bias: Array, out: Array, n: int, k: int, activation: tuple[int, float, float]
+) -> None:  # fmt: skip
+    """A single row times a packed matrix, divided by columns."""
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        scratch = low.scratch(gemm.gemm_f32_scratch(1, last - first, k), np.float32)
+        return a, b[first * k :], bias[first:last], out[first:last], scratch, 1, last - first, k, *activation
+
+    low.emit_split(gemm.gemm_f32, n, COLS * -(-MANY // (k * COLS)), part)
 
 
 def gemm_bias(low: Lowering, n: int) -> Array:
@@ -98,9 +131,8 @@ def general_matrix_product(low: Lowering) -> None:
     if alpha != 1.0:
         a = _scaled(low, a, alpha)
     strides = gemm.matmul_shape(m, n, k, (1, m) if trans_a else (k, 1), (1, k) if trans_b else (n, 1))
-    offsets, out = np.zeros(1, np.int64), low.real_output()
-    scratch = low.scratch(gemm.matmul_f32_scratch(m, n, k), np.float32)
-    low.emit(gemm.matmul_f32, a, offsets, b, offsets, bias, out, scratch, strides, *low.activation())
+    offsets = np.zeros(1, np.int64)
+    emit_pairs(low, a, b, bias, low.real_output(), (offsets, offsets), strides)
 
 
 def _scaled(low: Lowering, a: Array, factor: float) -> Array:

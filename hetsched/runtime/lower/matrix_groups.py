@@ -15,9 +15,9 @@ from hetsched_kernels.tile import LANES
 _SCHEME = "gguf:"
 
 
-def gguf_weights(tensor: Tensor) -> Groups:
-    """A matrix ``[n, k]`` stored in GGUF's blocks."""
-    n, k = tensor.shape
+def gguf_weights(tensor: Tensor, shape: tuple[int, int] | None = None) -> Groups:
+    """A matrix ``[n, k]`` stored in GGUF's blocks; ``shape`` where the tensor is a stack of them."""
+    n, k = shape or tensor.shape
     kind = "" if tensor.quantization is None else tensor.quantization.scheme.removeprefix(_SCHEME)
     return gguf_groups.gguf_groups(kind, tensor.numpy().reshape(-1).view(np.uint8), n, k)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.convolution_int8 import quantized_per_channel
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
+from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import gemm, gemm_i8, matmul_i8, quantize
+from hetsched_kernels.tile import COLS, ROWS
 
 
 def integer_matmul(low: Lowering) -> None:
@@ -53,20 +56,45 @@ def _with_weights(low: Lowering, m: int, n: int, k: int, bias: Array, transposed
         x = low.reals(0)
         rows = 1 if low.op.attr_int("dynamic", 0) else m  # as the model says, or a scale for each token
         a, scales, zeros = low.scratch(m * k, np.uint8), low.scratch(rows, np.float32), low.scratch(rows, np.int32)
-        low.emit(quantize.quantize_rows, x, a, scales, zeros, rows, m * k // rows, False, False)
+        _quantize(low, x, a, scales, zeros)
         signed = False
     else:
         stored, q = low.raw(0), affine_of(low.graph, low.tensor(0))
         a, scales, zeros, signed = stored.view(np.uint8), q.scales, q.zeros, stored.dtype == np.int8
-    scratch = low.scratch(gemm_i8.gemm_i8_scratch(m, n, k), np.uint8)
-    common = (a, scales, zeros, *weights, b_scales, bias)
     out = low.output()
-    if out.quantization is None:
-        low.emit(gemm_i8.gemm_i8_f32, *common, low.raw_output(), scratch, m, n, k, signed, *low.activation())
-        return
-    o, target = affine_of(low.graph, out), low.raw_output()
-    tail = (scratch, m, n, k, signed, *low.activation(), o.scale, o.zero, target.dtype == np.int8)
-    low.emit(gemm_i8.gemm_i8_q8, *common, target.view(np.uint8), *tail)
+    kernel, target, tail = gemm_i8.gemm_i8_f32, low.raw_output(), tuple[Any, ...](low.activation())
+    if out.quantization is not None:
+        o, is_signed = affine_of(low.graph, out), target.dtype == np.int8
+        kernel, target, tail = gemm_i8.gemm_i8_q8, target.view(np.uint8), (*tail, o.scale, o.zero, is_signed)
+
+    def rows_of(first: int, last: int) -> tuple[Any, ...]:
+        own = slice(first, last) if scales.size > 1 else slice(None)
+        reads = (a[first * k : last * k], scales[own], zeros[own], *weights, b_scales, bias)
+        scratch = low.scratch(gemm_i8.gemm_i8_scratch(last - first, n, k), np.uint8)
+        return *reads, target[first * n : last * n], scratch, last - first, n, k, signed, *tail
+
+    def columns_of(first: int, last: int) -> tuple[Any, ...]:
+        data, sums, b_zeros = weights
+        own = (data[first * width :], sums[first:last], b_zeros[first:last], b_scales[first:last], bias[first:last])
+        scratch = low.scratch(gemm_i8.gemm_i8_scratch(1, last - first, k), np.uint8)
+        return a, scales, zeros, *own, target[first:last], scratch, 1, last - first, k, signed, *tail
+
+    width = -(-k // 4) * 4
+    if m == 1:
+        low.emit_split(kernel, n, COLS * -(-MANY // (k * COLS)), columns_of)
+    else:
+        low.emit_split(kernel, m, ROWS, rows_of)
+
+
+def _quantize(low: Lowering, x: Array, codes: Array, scales: Array, zeros: Array) -> None:
+    """Rows of floats to bytes, each row with a scale of its own."""
+    cols = x.size // scales.size
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        at, rows = slice(first * cols, last * cols), slice(first, last)
+        return x[at], codes[at], scales[rows], zeros[rows], last - first, cols, False, False
+
+    low.emit_split(quantize.quantize_rows, scales.size, -(-MANY // cols), part)
 
 
 def _of_activations(low: Lowering, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
@@ -75,13 +103,16 @@ def _of_activations(low: Lowering, a_shape: tuple[int, ...], b_shape: tuple[int,
     left, right = (affine_of(low.graph, low.tensor(i)) for i in (0, 1))
     a, b = low.raw(0), low.raw(1)
     a_offsets, b_offsets = gemm.batch_offsets(a_shape, b_shape)
-    scratch = low.scratch(matmul_i8.matmul_i8_scratch(m, n, k), np.uint8)
-    reads = (a.view(np.uint8), a_offsets, b.view(np.uint8), b_offsets)
     scale = float(np.float32(left.scale) * np.float32(right.scale))
-    middle = (scratch, gemm.matmul_shape(m, n, k), scale, left.zero, right.zero, a.dtype == np.int8, b.dtype == np.int8, *low.activation())
-    out = low.output()
-    if out.quantization is None:
-        low.emit(matmul_i8.matmul_i8_f32, *reads, low.raw_output(), *middle)
-        return
-    o, target = affine_of(low.graph, out), low.raw_output()
-    low.emit(matmul_i8.matmul_i8_q8, *reads, target.view(np.uint8), *middle, o.scale, o.zero, target.dtype == np.int8)
+    middle = (gemm.matmul_shape(m, n, k), scale, left.zero, right.zero, a.dtype == np.int8, b.dtype == np.int8, *low.activation())
+    kernel, target, tail, out = matmul_i8.matmul_i8_f32, low.raw_output(), tuple[Any, ...](), low.output()
+    if out.quantization is not None:
+        o, is_signed = affine_of(low.graph, out), target.dtype == np.int8
+        kernel, target, tail = matmul_i8.matmul_i8_q8, target.view(np.uint8), (o.scale, o.zero, is_signed)
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        reads = (a.view(np.uint8), a_offsets[first:last], b.view(np.uint8), b_offsets[first:last])
+        scratch = low.scratch(matmul_i8.matmul_i8_scratch(m, n, k), np.uint8)
+        return *reads, target[first * m * n : last * m * n], scratch, *middle, *tail
+
+    low.emit_split(kernel, a_offsets.size, 1, part)

@@ -25,4 +25,4 @@ def matmul_n_bits(low: Lowering) -> None:
         return aligned_copy(gemm.pack_b_f32(np.ascontiguousarray(low.constant_reals(1)[:, :k], np.float32), True))
 
     b = low.packed(low.op.inputs[1], "n bits f32", pack)
-    emit_rows(low, low.reals(0), b, low.bias(5), low.real_output(), m, n, k)
+    emit_rows(low, low.reals(0), b, low.bias(5), low.real_output(), m, n, k, low.activation())

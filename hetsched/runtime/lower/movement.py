@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from hetsched.graph import Op, Tensor
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of, bits
+from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import codes, movement
+
+#: Elements along a dimension that a transposition moves together.
+_TILE = 16
 
 
 def same_storage(low: Lowering, a: Tensor, b: Tensor) -> bool:
@@ -54,7 +59,17 @@ def emit_copy(
         else:
             dims.append((n, s, t))
     sizes, steps, target_steps = (np.array(v, np.int64) for v in zip(*(dims or [(1, 1, 1)]), strict=True))
-    low.emit(movement.copy_strided, source, source_offset, steps, target, target_offset, target_steps, sizes, dtypes=(source.dtype,))
+    axis = next((i for i, n in enumerate(sizes) if n >= 2 * low.threads), 0)
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        own = sizes.copy()
+        own[axis] = last - first
+        start, target_start = source_offset + first * int(steps[axis]), target_offset + first * int(target_steps[axis])
+        return source, start, steps, target, target_start, target_steps, own
+
+    least = _TILE if axis == len(sizes) - 1 or steps[axis] == 1 else 1
+    grain = max(least, -(-MANY * int(sizes[axis]) // math.prod(shape)))
+    low.emit_split(movement.copy_strided, int(sizes[axis]), grain, part, (source.dtype,))
 
 
 def copy(low: Lowering) -> None:

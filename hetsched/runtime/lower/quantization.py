@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.runtime.lower.lowering import Affine, Lowering, affine
+from hetsched.runtime.lower.splitting import emit_affine
 from hetsched_kernels import quantize
 
 
@@ -16,11 +17,10 @@ def _own_affine(low: Lowering) -> Affine:
 def quantize_linear(low: Lowering) -> None:
     """float32 to 8 bits: half to even, saturating."""
     a, out = _own_affine(low), low.raw_output()
-    args = (out.view(np.uint8), a.scales, a.zeros, a.outer, a.channels, a.inner, out.dtype == np.int8)
-    low.emit(quantize.quantize_linear, low.raw(0), *args)
+    emit_affine(low, quantize.quantize_linear, low.raw(0), out.view(np.uint8), a, (out.dtype == np.int8,))
 
 
 def dequantize_linear(low: Lowering) -> None:
     """8- to 32-bit integers to float32."""
     a, x = _own_affine(low), low.raw(0)
-    low.emit(quantize.dequantize_linear, x, low.raw_output(), a.scales, a.zeros, a.outer, a.channels, a.inner, dtypes=(x.dtype,))
+    emit_affine(low, quantize.dequantize_linear, x, low.raw_output(), a, dtypes=(x.dtype,))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Lowering
 from hetsched.runtime.lower.movement import endpoints
+from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import resize as kernels
 
 
@@ -31,12 +33,23 @@ def resize(low: Lowering) -> None:
         kernels.resize_axis(n, m, s, mode, *options, cubic, exclude)
         for n, m, s in zip(shape[-2:], out_shape[-2:], _scales(low), strict=True)
     )
-    dims = (math.prod(shape[:-2]), *shape[-2:], *out_shape[-2:])
+    dims = (*shape[-2:], *out_shape[-2:])
+    images, size, out_size = math.prod(shape[:-2]), math.prod(shape[-2:]), math.prod(out_shape[-2:])
+    grain = -(-MANY // max(out_size, 1))
     y, x = aligned_copy(rows.index), aligned_copy(cols.index)
     if mode == "nearest":
         (source,), (target,) = endpoints(low)
-        low.emit(kernels.resize_nearest, source, target, y, x, *dims, dtypes=(source.dtype,))
+
+        def nearest(first: int, last: int) -> tuple[Any, ...]:
+            return source[first * size : last * size], target[first * out_size : last * out_size], y, x, last - first, *dims
+
+        low.emit_split(kernels.resize_nearest, images, grain, nearest, (source.dtype,))
         return
     data, out = low.reals(0), low.real_output()
-    scratch = low.scratch(shape[-1], np.float32)
-    low.emit(kernels.resize_f32, data, out, scratch, y, aligned_copy(rows.weight), x, aligned_copy(cols.weight), *dims)
+    taps = (y, aligned_copy(rows.weight), x, aligned_copy(cols.weight))
+
+    def mixed(first: int, last: int) -> tuple[Any, ...]:
+        scratch, at, to = low.scratch(shape[-1], np.float32), slice(first * size, last * size), slice(first * out_size, last * out_size)
+        return data[at], out[to], scratch, *taps, last - first, *dims
+
+    low.emit_split(kernels.resize_f32, images, grain, mixed)

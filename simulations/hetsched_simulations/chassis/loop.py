@@ -10,9 +10,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from hetsched.cores import cores_of
 from hetsched.costs import CostTable, Domain, FloatArray, Queue
 from hetsched.graph import Csr
-from hetsched.socs import SoC, cores_of
+from hetsched.socs import SoC
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.chassis.runs import QUARTER, Run, first_below
 from hetsched_simulations.conditions import Conditions

@@ -1,0 +1,159 @@
+"""Generating text: a model file, or a plan of a prompt and its answer for this machine, opened and asked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hetsched.errors import OptionError, PlanError
+from hetsched.language.conversation import Conversation
+from hetsched.language.generation import Answer, Token, generate
+from hetsched.language.gguf_vocabulary import read_vocabulary
+from hetsched.language.sampling import Sampling
+from hetsched.language.session import CONTEXT, PRECISIONS, LanguageModel
+from hetsched.language.vocabulary import Vocabulary
+from hetsched.runtime.affinity import cores_of
+
+#: What ``--precision`` of other verbs means here.
+_PRECISIONS = {"auto": "w4a8", "w8a8-dynamic": "w4a8", "float": "w4a16"}
+
+
+@dataclass(eq=False)
+class Assistant:
+    """A model that answers. Use it as a context manager, or call :meth:`close`.
+
+    Attributes:
+        model: its weights, programs and cache.
+        vocabulary: its vocabulary.
+        start_s: how long it took to open.
+        predicted: what the plan says of the prompt and the answer; empty without a plan.
+        sampling: how tokens are chosen.
+    """
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    start_s: float = 0.0
+    predicted: dict[str, float] = field(default_factory=dict)
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the model's threads."""
+        self.model.close()
+
+    def conversation(self, system: str | None = None) -> Conversation:
+        """A new conversation, by the model's chat template."""
+        return Conversation(self.model, self.vocabulary, system=system, sampling=self.sampling)
+
+    def complete(self, prompt: str, *, most: int, answer: Answer | None = None) -> Iterator[Token]:
+        """Continue a text as it is, without a chat template."""
+        ids, table = self.vocabulary.encode(prompt, begin=True), self.model.sequence()
+        try:
+            yield from generate(self.model, self.vocabulary, ids, table, most=most, sampling=self.sampling, answer=answer)
+        finally:
+            table.cut(0)
+
+    def summary(self, answer: Answer) -> dict[str, Any]:
+        """The stable keys of ``run --prompt --json``."""
+        m, s = self.model, self.sampling
+        out = {"model": m.graph.name, "soc": "host", **answer.summary()}
+        out |= {"start_ms": self.start_s * 1e3, "threads": m.threads, "precision": m.precision, "context": m.context}
+        out |= {"kv": f"{m.pool.shape.keys}/{m.pool.shape.values}", "kv_cache_mb": m.pool.used_bytes / 1e6}
+        out |= {"peak_memory_mb": peak_memory_bytes() / 1e6, "weights_mb": m.weight_bytes / 1e6}
+        out |= {"sampling": {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "repetition": s.repetition, "seed": s.seed}}
+        return out | {f"predicted_{name}": value for name, value in self.predicted.items()}
+
+
+def assistant(
+    target: str | Path,
+    *,
+    context: int | None = None,
+    kv: str = "fp16",
+    precision: str = "auto",
+    cores: tuple[int, ...] | None = None,
+    sampling: Sampling | None = None,
+) -> Assistant:
+    """Open a model for generating text.
+
+    Args:
+        target: a GGUF file, or a plan file of a prompt and its answer for this machine.
+        context: most tokens of a conversation (None: what the plan was made for, else 2048 or what the model has).
+        kv: formats of the cache as ``KEYS/VALUES``, or one for both.
+        precision: ``w4a8`` or ``auto`` (activations as int8), ``w4a16`` or ``float`` (activations of 16 bits).
+        cores: cores that compute (None: those of the plan's queues, else all that this process may use).
+        sampling: how tokens are chosen (None: greedy).
+
+    Raises:
+        OptionError: an option is out of range.
+        PlanError: the plan is for another machine, or has no prompt and answer.
+        ModelError: the file is damaged, or has no vocabulary or no weights.
+        UnsupportedModelError: the model has something that has no kernel here.
+
+    Examples:
+        >>> with assistant("smollm2-135m-q4_1.gguf") as a:  # doctest: +SKIP
+        ...     for token in a.conversation().say("What is the capital of France?", most=64):
+        ...         print(token.text, end="")
+        The capital of France is Paris.
+    """
+    begin = time.perf_counter()
+    path, predicted = Path(target), {}
+    if _is_plan(path):
+        path, planned_cores, planned_precision, planned_context, predicted = _of_plan(path)
+        cores = cores or planned_cores
+        precision = planned_precision if precision == "auto" else precision
+        context = context or planned_context
+    chosen = _PRECISIONS.get(precision, precision)
+    if chosen not in PRECISIONS:
+        raise OptionError(f"--precision {precision} is not one that text is generated with: use {', '.join((*PRECISIONS, *_PRECISIONS))}")
+    vocabulary = read_vocabulary(path)
+    keys, _, values = kv.partition("/")
+    model = LanguageModel(
+        path, cores=cores or tuple(sorted(os.sched_getaffinity(0))), context=context or CONTEXT, kv=(keys, values or keys), precision=chosen
+    )
+    return Assistant(model, vocabulary, time.perf_counter() - begin, predicted, sampling or Sampling())
+
+
+def _is_plan(path: Path) -> bool:
+    from hetsched.files import is_plan_file
+
+    return is_plan_file(path)
+
+
+def _of_plan(path: Path) -> tuple[Path, tuple[int, ...], str, int, dict[str, float]]:
+    """Model, cores, precision, context and predictions of a plan file."""
+    from hetsched.plans import Deployment
+    from hetsched.socs import HOST
+
+    deployment = Deployment.from_file(path)
+    if deployment.soc.id != HOST:
+        raise PlanError(f"{path} is for {deployment.soc.id}, and text is generated on this machine: plan for host")
+    asked = deployment.language
+    if asked is None or not asked.prompt:
+        raise PlanError(f"{path} plans no prompt and answer: make it with 'hetsched plan MODEL --soc host --prompt N --generate N'")
+    queues = dict.fromkeys(p.queue for entry in deployment.entries for p in entry.plan.placements)
+    cores = tuple(sorted({core for queue in queues for core in cores_of(queue)}))
+    integer = any(p.precision == "w8a8" for entry in deployment.entries for p in entry.plan.placements)
+    predicted = {}
+    if asked.prediction is not None:
+        p = asked.prediction
+        predicted = {"ttft_ms": p.ttft_s * 1e3, "prefill_tok_s": p.prefill_rate, "decode_tok_s": p.decode_rate}
+    return path.parent / deployment.model.path, cores, "w4a8" if integer else "w4a16", asked.prompt + asked.generate, predicted
+
+
+def peak_memory_bytes() -> int:
+    """Most memory that this process has held, in bytes."""
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,137 @@
+"""``hetsched run --prompt`` and ``hetsched chat``: text from a model, as it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hetsched.cli.headings import LANGUAGE
+from hetsched.cli.shared_options import Json, Precision
+
+if TYPE_CHECKING:
+    from hetsched.app.generating import Assistant
+    from hetsched.language.generation import Answer, Token
+
+Temperature = Annotated[
+    float, typer.Option(metavar="T", help="Of the choice of tokens; 0 takes the best.", rich_help_panel=LANGUAGE)
+]
+TopK = Annotated[int, typer.Option("--top-k", metavar="K", help="Only the K best tokens count. 0: all.", rich_help_panel=LANGUAGE)]
+TopP = Annotated[
+    float, typer.Option("--top-p", metavar="P", help="Only the best tokens that have probability P together.", rich_help_panel=LANGUAGE)
+]
+Repetition = Annotated[
+    float, typer.Option(metavar="F", help="Scores of recent tokens are lowered by this factor. 1: not.", rich_help_panel=LANGUAGE)
+]
+Context = Annotated[int | None, typer.Option(metavar="N", help="Most tokens of a conversation. Default: 2048.", rich_help_panel=LANGUAGE)]
+Kv = Annotated[
+    str, typer.Option("--kv", metavar="KEYS/VALUES", help="Precision of the cache: fp16, fp8, int8; values also int4.", rich_help_panel=LANGUAGE)
+]
+System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.", rich_help_panel=LANGUAGE)]
+Generate = Annotated[int, typer.Option(metavar="N", help="Most tokens of an answer.", rich_help_panel=LANGUAGE)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command(short_help="Talk with a language model on this machine")(chat)
+
+
+def chat(
+    target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A GGUF file, or a plan of a prompt and its answer for host.")],
+    system: System = None,
+    generate: Generate = 512,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    repetition: Repetition = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the choice of tokens.", rich_help_panel=LANGUAGE)] = 0,
+    context: Context = None,
+    kv: Kv = "fp16",
+    precision: Precision = "auto",
+    as_json: Json = False,
+) -> None:
+    """Talk with a language model: a line is a turn, an empty line or the end of the input ends it."""
+    from hetsched.app.generating import assistant
+    from hetsched.cli import show
+    from hetsched.language.sampling import Sampling
+
+    options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
+    with assistant(target, context=context, kv=kv, precision=precision, sampling=options) as opened:
+        talk, turns = opened.conversation(system), []
+        for said in _lines(quiet=as_json):
+            write(talk.say(said, most=generate), quiet=as_json)
+            turns.append(opened.summary(talk.answer))
+            if not as_json:
+                show.line(figures(opened, talk.answer))
+        if as_json:
+            show.json({"turns": turns})
+
+
+def answer_one(
+    target: Path, prompt: str, *, most: int, system: str | None, raw: bool, sampling: tuple[float, int, float, float, int],
+    context: int | None, kv: str, precision: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Answer one prompt and say how fast that was."""
+    from hetsched.app.generating import assistant
+    from hetsched.cli import show
+    from hetsched.language.generation import Answer
+    from hetsched.language.sampling import Sampling
+
+    temperature, top_k, top_p, repetition, seed = sampling
+    options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
+    with assistant(target, context=context, kv=kv, precision=precision, sampling=options) as opened:
+        answer = Answer()
+        if raw:
+            write(opened.complete(prompt, most=most, answer=answer), quiet=as_json)
+        else:
+            talk = opened.conversation(system)
+            write(talk.say(prompt, most=most), quiet=as_json)
+            answer = talk.answer
+        if as_json:
+            show.json(opened.summary(answer))
+        else:
+            show.line(figures(opened, answer))
+
+
+def write(tokens: Iterable[Token], *, quiet: bool) -> None:
+    """Print text as it comes."""
+    from hetsched.cli.lines import printable
+
+    for token in tokens:
+        if not quiet and token.text:
+            sys.stdout.write("\n".join(printable(part) for part in token.text.split("\n")))
+            sys.stdout.flush()
+    if not quiet:
+        sys.stdout.write("\n")
+
+
+def figures(opened: Assistant, answer: Answer) -> str:
+    """How fast an answer came, in one line."""
+    from hetsched.cli import show
+    from hetsched.sizes import size
+
+    keys = opened.summary(answer)
+    reused = f", {answer.reused_tokens} of them cached" if answer.reused_tokens else ""
+    said = [
+        f"{answer.prompt_tokens} tokens in{reused}", f"{len(answer.tokens)} out", f"first token after {show.seconds(answer.first_s)}",
+        f"prefill {answer.prefill_rate:.3g} tok/s", f"decode {answer.decode_rate:.3g} tok/s",
+        f"{opened.model.threads} threads", f"cache {size(int(keys['kv_cache_mb'] * 1e6), 3)}", f"peak memory {size(int(keys['peak_memory_mb'] * 1e6), 3)}",
+    ]  # fmt: skip
+    if opened.predicted:
+        said.append(f"predicted {opened.predicted['decode_tok_s']:.3g} tok/s")
+    return f"({'; '.join(said)})"
+
+
+def _lines(*, quiet: bool) -> Iterable[str]:
+    """What the user says, turn by turn."""
+    while True:
+        if not quiet and sys.stdin.isatty():
+            sys.stdout.write("> ")
+            sys.stdout.flush()
+        said = sys.stdin.readline().strip()
+        if not said:
+            return
+        yield said

@@ -1,0 +1,126 @@
+"""Generating: a prompt's tokens in, new tokens out one by one, with the times that they took."""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hetsched.errors import OptionError
+from hetsched.language.pages import PageTable
+from hetsched.language.sampling import Chooser, Sampling
+from hetsched.language.session import LanguageModel
+from hetsched.language.vocabulary import Vocabulary
+
+
+class Token(NamedTuple):
+    """A generated token: its id, and the text that is complete with it (a character may take several tokens)."""
+
+    id: int
+    text: str
+
+
+@dataclass
+class Answer:
+    """What was generated so far, and how long it took.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        reused_tokens: how many of them were in the cache already.
+        tokens: ids that were generated, the end token included.
+        text: what they say.
+        finish: ``stop`` (the model ended its answer), ``length``, or empty while it goes on.
+        first_s: from the prompt's tokens to the first new one.
+        steps_s: duration of each later token.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    finish: str = ""
+    first_s: float = 0.0
+    steps_s: list[float] = field(default_factory=list)
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens of the prompt that were computed, a second."""
+        return (self.prompt_tokens - self.reused_tokens) / self.first_s if self.first_s else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Later tokens a second."""
+        return len(self.steps_s) / sum(self.steps_s) if self.steps_s else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """Keys of ``run --json``."""
+        return {
+            "prompt_tokens": self.prompt_tokens, "reused_tokens": self.reused_tokens, "generated_tokens": len(self.tokens),
+            "text": self.text, "token_ids": self.tokens, "finish": self.finish, "ttft_ms": self.first_s * 1e3,
+            "prefill_tok_s": self.prefill_rate, "decode_tok_s": self.decode_rate,
+        }  # fmt: skip
+
+
+def generate(
+    model: LanguageModel,
+    vocabulary: Vocabulary,
+    prompt: Sequence[int],
+    table: PageTable,
+    *,
+    most: int,
+    sampling: Sampling | None = None,
+    answer: Answer | None = None,
+) -> Iterator[Token]:
+    """Continue a prompt.
+
+    Args:
+        model: the model.
+        vocabulary: its vocabulary.
+        prompt: ids; the first ``table.length`` of them are in the cache already and are not computed again.
+        table: the sequence; afterwards it has the prompt and the answer, its last token aside.
+        most: tokens that are generated at most.
+        sampling: how tokens are chosen (None: greedy).
+        answer: filled while tokens come.
+
+    Yields:
+        Each new token, the end token with an empty text.
+
+    Raises:
+        OptionError: nothing is left to compute of the prompt, or prompt and answer exceed the context.
+    """
+    new = list(prompt[table.length :])
+    if not new:
+        raise OptionError("the prompt is empty: give at least one token")
+    if most < 1:
+        raise OptionError(f"--generate {most} makes no sense: use at least 1")
+    if len(prompt) + most - 1 > model.context:
+        raise OptionError(
+            f"{len(prompt)} tokens of the prompt and {most} of the answer exceed the context limit of {model.context}: raise --context"
+        )
+    record = Answer() if answer is None else answer
+    record.prompt_tokens, record.reused_tokens = len(prompt), table.length
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    begin, before = time.perf_counter(), list(prompt)
+    chooser: Chooser | None = None
+    for number in range(most):
+        scores = model.compute(new, table)[-1]
+        chooser = chooser or Chooser(sampling or Sampling(), scores.size)
+        token = chooser.choose(scores, before)
+        now = time.perf_counter()
+        if number:
+            record.steps_s.append(now - begin)
+        else:
+            record.first_s = now - begin
+        begin = now
+        ended = token in vocabulary.ends
+        record.finish = "stop" if ended else "length" if number == most - 1 else ""
+        text = decoder.decode(b"" if ended else vocabulary.bytes_of(token), bool(record.finish))
+        record.tokens.append(token)
+        record.text += text
+        before.append(token)
+        yield Token(token, text)
+        if ended:
+            return
+        new = [token]

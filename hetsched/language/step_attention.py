@@ -1,0 +1,68 @@
+"""Attention of a step: new keys and values into the pages, then a few queries over the pages, or a prompt's over heads read from them."""
+
+from __future__ import annotations
+
+from hetsched.graph import Op
+from hetsched.language.building import FEW, Building
+from hetsched.language.fusion import Fused
+from hetsched.language.run_values import Descriptor, Value, View
+from hetsched.language.step_values import LENGTH, POSITION, ROWS
+from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
+from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch
+from hetsched_kernels.paged_cache import append_pages, heads_apart, read_pages
+from hetsched_kernels.program import Call
+from hetsched_kernels.tile import COLS
+
+
+def attention(b: Building, one: Fused) -> None:
+    """GroupQueryAttention of the new tokens over the cache and themselves."""
+    op, (q, k, v), out = one.op, one.reads, one.writes[0]
+    layer = b.next_layer()
+    cache, geometry = b.pool.layer(layer), b.pool.geometry
+    name = f"cache {layer}"
+    calls = []
+    for part in b.parts:
+        args = (b.read(k), b.read(v), cache, b.pages, geometry, Value(POSITION), part.begin, part.rows)
+        calls.append(Call(append_pages, (), args))
+    b.emit(calls, [k, v], [name])
+    (_over_pages if b.capacity <= FEW else _over_heads)(b, op, q, out, layer)
+
+
+def _over_pages(b: Building, op: Op, q: str, out: str, layer: int) -> None:
+    shared = b.pool.shape.kv_heads
+    cache, geometry, room = b.pool.layer(layer), b.pool.geometry, attend_pages_scratch(b.pool.geometry, b.capacity)
+    to, tail = b.write(out), (op.attr_int("window", 0), op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))
+    calls = []
+    for head in range(shared):
+        scratch = b.keep(f"attention {head}", room)
+        args = (b.read(q), cache, b.pages, geometry, to, scratch, head, Value(ROWS), Value(POSITION), *tail)
+        calls.append(Call(attend_pages, (), args))
+    b.emit(calls, [q, f"cache {layer}"], [out])
+
+
+def _over_heads(b: Building, op: Op, q: str, out: str, layer: int) -> None:
+    shape, context = b.pool.shape, b.context
+    shared, dim, many = shape.kv_heads, shape.head_dim, shape.heads // shape.kv_heads
+    each, apart = max(context, b.capacity) * dim + COLS, b.capacity * many * dim
+    keys, values = b.keep("keys", shared * each), b.keep("values", shared * each)
+    asked, answered = b.keep("asked", shared * apart), b.keep("answered", shared * apart)
+    cache, geometry, width = b.pool.layer(layer), b.pool.geometry, many * dim
+    reading = [
+        Call(read_pages, (), (cache, b.pages, geometry, keys[h * each :][:each], values[h * each :][:each], h, Value(LENGTH)))
+        for h in range(shared)
+    ]
+    moving = [
+        Call(heads_apart, (), (p.of(b.read(q), shared * width), p.of(asked, width), p.rows, shared, width, apart, False)) for p in b.parts
+    ]
+    b.emit([*reading, *moving], [q, f"cache {layer}"], ["heads"])
+    calls = []
+    room = attend_f32_scratch(attention_shape(b.capacity, max(context, b.capacity), many, 1, dim))
+    for h in range(shared):
+        scratch = b.keep(f"attention {h}", room)
+        sizes = Descriptor((Value(ROWS), Value(LENGTH), many, 1, dim, op.attr_int("window", 0)))
+        own = (asked[h * apart :][:apart], keys[h * each :][:each], values[h * each :][:each], answered[h * apart :][:apart])
+        calls.append(Call(attend_f32, (), (*own, scratch, sizes, op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))))
+    b.emit(calls, ["heads"], ["answered"])
+    to = b.write(out)
+    back = [Call(heads_apart, (), (p.of(answered, width), p.of(to, shared * width), p.rows, shared, width, apart, True)) for p in b.parts]
+    b.emit(back, ["answered"], [out])

@@ -1,0 +1,1 @@
+"""The wgpu delegate: WGSL compute kernels on any GPU that WebGPU reaches."""

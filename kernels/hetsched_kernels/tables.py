@@ -1,0 +1,48 @@
+"""What compiled programs and linked machine code are, for those who run them: no numba is needed to hold one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetsched_kernels.arrays import Array
+
+#: int64 elements from counter to counter: a cache line.
+STRIDE = 8
+
+
+class Program(NamedTuple):
+    """What :data:`hetsched_kernels.program.run_program` takes.
+
+    Attributes:
+        table: int64 [calls, 2]: thunk, slots.
+        steps: int64 [steps + 1]: the first call of each step.
+        kept: arrays that the table knows by address.
+    """
+
+    table: Array
+    steps: Array
+    kept: tuple[Any, ...]
+
+
+class Image(NamedTuple):
+    """Machine code and constants that are mapped as one piece, to be read and executed.
+
+    Attributes:
+        data: the bytes.
+        symbols: offsets of the functions.
+        inside: offsets of 64-bit words to which the image's address is added.
+        imports: offsets of 64-bit words that hold the address of a C function, by its name.
+    """
+
+    data: bytes
+    symbols: Mapping[str, int]
+    inside: tuple[int, ...]
+    imports: Mapping[str, tuple[int, ...]]
+
+
+def counters(steps: int) -> Array:
+    """The shared counters of a program: of every step the calls taken and the calls done, over all turns."""
+    return np.zeros(2 * steps * STRIDE, np.int64)
