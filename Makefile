@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ bench-kernels: $(STAMP) models ## Kernels against numpy and ONNX Runtime, then w
 bench-qnn-support: $(STAMP) ## Which operators of the AI Hub graphs the QNN provider takes, beside the support table (GRAPHS=..., ONLY="--only vit")
 	@$(BIN)/python tests/bench_qnn_support.py $(GRAPHS) $(ONLY)
 
+bench-startup: $(STAMP) models ## From the start of a process to the first result of a plan that ran before
+	@$(BIN)/python tests/bench_startup.py
+
 bench-plan: $(STAMP) models ## Wall time of planning in a fresh process
 	@$(BIN)/python tests/bench_plan.py
 
@@ -66,6 +69,9 @@ bench-table: $(STAMP) models ## Time of cost tables, up to 10,000 operators (GRA
 
 bench-host: $(STAMP) models ## Predicted against measured latency of ten models on this machine (JSON=--json)
 	@$(BIN)/python tests/bench_host.py $(JSON)
+
+bench-llm: $(STAMP) models ## Text generation beside llama.cpp (where llama-cpp-python is installed) and the bandwidth (JSON=--json)
+	@$(BIN)/python tests/bench_llm.py $(JSON)
 
 bench-exact: $(STAMP) ## Solvers against every plan of 1,000 small graphs (GRAPHS=...)
 	@$(BIN)/python tests/bench_exact.py $(GRAPHS)

@@ -174,7 +174,7 @@ class Quantizer:
             self.tensors.update({n: replace(t, name=n, dtype=d, role=Role.ACTIVATION) for n, d in zip(names[1:], kinds, strict=True)})
             self.after += [
                 Op(f"dq {name}", "DequantizeLinear", (names[0], scale, zero), (names[1],)),
-                Op(f"f {name}", "Tanh", (names[1],), (names[2],)),
+                Op(f"f {name}", "Sigmoid", (names[1],), (names[2],)),
                 Op(f"last {name}", "QuantizeLinear", (names[2], scale, zero), (names[3],)),
             ]
 

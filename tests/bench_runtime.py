@@ -39,7 +39,7 @@ from hetsched.runtime import Executable, compile, make_inputs, supported
 
 ROOT = Path(__file__).parent.parent
 #: Composites that no kernel of this project runs.
-WITHOUT_KERNELS = ("Attention", "MergedMatMul", "SkipLayerNorm")
+WITHOUT_KERNELS = ("MergedMatMul", "SkipLayerNorm")
 #: After so long no thread spins any more: ONNX Runtime's do for about 40 ms after a run.
 _REST_S = 0.06
 FOLDERS = (ROOT / "models", ROOT.parent / "shared" / "models" / "real")

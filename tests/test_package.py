@@ -47,6 +47,8 @@ def test_wheel_holds_four_packages_and_the_soc_files(tmp_path: Path) -> None:
     assert specs and {f"hetsched/soc_specs/{s}" for s in specs} <= names
     studies = {p.relative_to(ROOT / "simulations/studies").as_posix() for p in (ROOT / "simulations/studies").rglob("*") if p.is_file()}
     assert studies and {f"hetsched/study_files/{s}" for s in studies} <= names
+    shaders = {p.relative_to(ROOT).as_posix() for p in (ROOT / "hetsched").rglob("*.wgsl")}
+    assert shaders and shaders <= names
     assert {f"hetsched_simulations/{name}" for name in ("cases.yaml", "phones.yaml")} <= names
     sources = [p for d in ("hetsched", "kernels", "cost_models", "simulations") for p in (ROOT / d).rglob("*.py")]
     shipped = {n for n in names if n.endswith(".py")}

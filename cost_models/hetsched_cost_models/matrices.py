@@ -61,13 +61,9 @@ def _conv_class(op: Op, group: int, x_shape: tuple[int, ...], y_shape: tuple[int
         return _STRIDED if op.attr_ints("strides", (1,))[-1] > 1 else _DEPTHWISE
     if group > 1:
         return _GROUPED
-    if (
-        len(x_shape) == 4
-        and op.attr_ints("kernel_shape", ()) == (3, 3)
-        and set(op.attr_ints("strides", (1,))) == {1}
-        and per_group >= _THIN
-    ):
-        return _CONV3 if set(op.attr_ints("dilations", (1,))) == {1} else _CONV
+    plain = set(op.attr_ints("strides", (1,))) == set(op.attr_ints("dilations", (1,))) == {1}
+    if plain and len(x_shape) == 4 and kernel == 9 and per_group >= _THIN:
+        return _CONV3
     return _CONV1 if kernel == 1 else _CONV
 
 

@@ -54,10 +54,21 @@ VECTOR_KINDS = (
     "masked",
     "broadcast",
     "matrix",
+    "gelu",
+    "response",
+    "image",
+    "pool_last",
+    "average",
 )
 #: Kinds that a processor without figures of their own treats as another one. ``nearest``: Resize that copies; ``maximum``:
-#: reductions to the greatest or least; ``masked``: a softmax with a mask; ``broadcast``: an operand repeated along rows.
-KIND_LIKE = {"nearest": "resize", "compare": "elementwise", "maximum": "reduce", "masked": "softmax", "broadcast": "elementwise"}
+#: reductions to the greatest or least; ``masked``: a softmax with a mask; ``broadcast``: an operand repeated along rows; ``gelu``:
+#: functions by erf; ``response``: LRN; ``image``: sums, products and clamps of 8-bit images as they are stored; ``pool_last``: MaxPool
+#: of images whose channels lie last; ``average``: AveragePool.
+KIND_LIKE = {
+    "nearest": "resize", "compare": "elementwise", "maximum": "reduce", "masked": "softmax", "broadcast": "elementwise",
+    "gelu": "transcendental", "response": "norm", "image": "elementwise",
+    "pool_last": "pool", "average": "pool",
+}  # fmt: skip
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant", "ConstantOfShape"})
 GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "GatherBlockQuantized", "Embedding"})

@@ -11,7 +11,7 @@ import numpy as np
 from hetsched.costs import FOUR_BITS, Domain, FloatArray, Queue
 from hetsched.graph import Graph, IntArray
 from hetsched.socs import SoC
-from hetsched_cost_models import control_flow, delegated, energy, streaming
+from hetsched_cost_models import control_flow, delegated, energy, layouts, streaming
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.features import Features
@@ -98,6 +98,7 @@ def _cost_on(graph: Graph, features: Features, rates: Rates, kind: str, precisio
         cost = parts.together(streaming.tiled_cost(parts.work, features.tiles(graph, fusions), rates, precision, storage, runtime))
     else:
         cost = parts.together(roofline(parts.work, rates, precision, storage, pace))
+        cost = layouts.with_orders(cost, graph, rates, precision) if soc.is_host else cost
     return control_flow.with_bodies(cost, features.bodies, rates, precision, storage, pace)
 
 

@@ -25,7 +25,9 @@ from hetsched_cost_models.residency import spill
 from hetsched_cost_models.what_if import Extra, Traffic, extra_of, served
 from hetsched_cost_models.work import FloatArray, Work
 
-_VIEW, _CONVERT, _TRANSCENDENTAL, _MATRIX = (VECTOR_KINDS.index(k) for k in ("view", "convert", "transcendental", "matrix"))
+_VIEW, _TRANSCENDENTAL, _CONVERT, _MATRIX = (VECTOR_KINDS.index(k) for k in ("view", "transcendental", "convert", "matrix"))
+#: Kinds of work on elements as they are stored.
+_AS_STORED = [VECTOR_KINDS.index(k) for k in ("view", "transpose", "copy", "gather", "nearest", "convert", "image")]
 
 #: Elements that CPU kernels compute side by side: rows are padded to a multiple.
 _VECTOR = 16
@@ -167,7 +169,8 @@ def roofline(work: Work, rates: Rates, precision: str, storage: Storage, pace: f
     )  # fmt: skip
 
 
-def _overrides(rates: Rates) -> dict[str, float]:
+def overrides_of(rates: Rates) -> dict[str, float]:
+    """Figures of the SoC file, which win over the family's."""
     return {k: v.value for k, v in rates.processor.utilisation.items()}
 
 
@@ -184,15 +187,15 @@ def _matrix_s(work: Work, macs: FloatArray, rates: Rates, name: str, peak: float
 
 def _of_class(figures: Callable[[Family, str, dict[str, float]], list[float]], work: Work, rates: Rates, name: str) -> FloatArray:
     """[n] the figure of each op's class; integer work on floats that are quantized as they arrive may have others."""
-    own = np.array(figures(rates.family, name, _overrides(rates)))[work.cls]
+    own = np.array(figures(rates.family, name, overrides_of(rates)))[work.cls]
     if name != "i8":
         return own
-    return np.where(work.quant_elems > 0.0, own, np.array(figures(rates.family, DYNAMIC, _overrides(rates)))[work.cls])
+    return np.where(work.quant_elems > 0.0, own, np.array(figures(rates.family, DYNAMIC, overrides_of(rates)))[work.cls])
 
 
 def _vector_bytes(work: Work, rates: Rates, precision: str, storage: Storage, activation: FloatArray) -> tuple[FloatArray, FloatArray]:
     """[n] bytes of vector work, weighed by what they cost, and the cost of a byte of each op."""
-    kinds = vector_factors(rates.family, PEAK_OF[precision], _overrides(rates))
+    kinds = vector_factors(rates.family, PEAK_OF[precision], overrides_of(rates))
     moved = _of_class(matrix_factors, work, rates, PEAK_OF[precision])
     factor = np.where(work.kind == _MATRIX, moved, np.array(kinds)[work.kind])
     size = factor * (activation + work.state_vector_bytes + work.extra_elems * storage.float_bytes)
@@ -225,8 +228,11 @@ def _weights(work: Work, rates: Rates, storage: Storage) -> FloatArray:
 
 
 def _dequantized(work: Work, factor: FloatArray, convert: float) -> FloatArray:
-    """Extra vector bytes of float arithmetic on quantized tensors: 4 bytes an element instead of 1, and the conversion (5)."""
-    own = work.kind == _CONVERT
+    """Extra vector bytes of float arithmetic on quantized tensors: 4 bytes an element instead of 1, and the conversion (5).
+
+    What only moves elements, or works on them as they are stored, has none.
+    """
+    own = np.isin(work.kind, _AS_STORED)
     return np.where(own, 0.0, work.quant_elems * (3.0 * factor + 5.0 * convert * (factor > 0.0)))
 
 

@@ -135,8 +135,10 @@ class SupportTable:
                 continue  # folded into the weights or the kernel's output scale
             # Tensors inside the fused op are gone from the graph; they have the output's shape.
             inputs = tuple(n if n in graph.tensors else op.outputs[0] for n in part.inputs if n)
-            inner = Op(part.name, part.type, inputs, op.outputs, part.attrs, part.domain, part.origin)
-            why = self._refused_type(graph, inner, part.type, precision, 1)
+            # Where a Gelu is listed, its error function is a part of it.
+            kind = "Gelu" if part.type == "Erf" and op.attr_str("activation", "") == "Gelu" and "Gelu" in self.rules else part.type
+            inner = Op(part.name, kind, inputs, op.outputs, part.attrs, part.domain, part.origin)
+            why = self._refused_type(graph, inner, kind, precision, 1)
             if why:
                 return why
         return None

@@ -33,6 +33,7 @@ _OF_CLASS = {
 _OF_KIND = {
     **{k: k for k in ("view", "norm", "softmax", "pool", "resize", "reduce", "gather")},
     "transcendental": "function", "masked": "softmax", "transpose": "move", "copy": "move", "maximum": "reduce", "nearest": "resize",
+    "gelu": "function", "response": "norm", "average": "pool",
 }  # fmt: skip
 #: Kinds that always work on images, however few dimensions their tensors have.
 _OF_IMAGES = ("conv1x1", "conv", "grouped", "depthwise", "pool", "resize")
@@ -112,7 +113,7 @@ def _row(graph: Graph, op: Op, cls: str, kind: str) -> tuple[float, ...]:
 def _functions_inside(graph: Graph, op: Op) -> int:
     if op.type != "FusedElementwise":
         return 0
-    return sum(vector_kind(graph, b) == "transcendental" for b in op.body)
+    return sum(vector_kind(graph, b) in ("transcendental", "gelu") for b in op.body)
 
 
 def _whole_blocks(graph: Graph, op: Op) -> bool:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.channels_last import ARITHMETIC, works_channels_last
 from hetsched.graph import Graph, Op, Tensor
 from hetsched_cost_models.alike import Alike, alike
 from hetsched_cost_models.language import is_state, language_work, share_appended, state_bytes, weight_share
@@ -110,6 +111,14 @@ def vector_kind(graph: Graph, op: Op) -> str:
         return "maximum"
     if op.type == "FusedSoftmax" and len(op.inputs) > 1 and op.inputs[1]:
         return "masked"
+    if op.type in ("Gelu", "Erf"):
+        return "gelu"
+    if op.type == "AveragePool":
+        return "average"
+    if op.type == "LRN":
+        return "response"
+    if kind == "elementwise" and op.type in (*ARITHMETIC, "Relu", "Clip") and works_channels_last(op, graph, "f32"):
+        return "image"
     if kind == "elementwise" and op.outputs and op.outputs[0]:
         out = graph.tensors[op.outputs[0]].shape
         shapes = [graph.tensors[n].shape for n in op.inputs if n]

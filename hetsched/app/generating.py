@@ -106,7 +106,8 @@ def assistant(
         The capital of France is Paris.
     """
     begin = time.perf_counter()
-    path, predicted = Path(target), {}
+    path = Path(target)
+    predicted: dict[str, float] = {}
     if _is_plan(path):
         path, planned_cores, planned_precision, planned_context, predicted = _of_plan(path)
         cores = cores or planned_cores

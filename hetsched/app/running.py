@@ -227,7 +227,7 @@ def _compile_and_run(
         )
     if delegate != "null":
         _refuse_without_ranges(planned)
-    calibrated = {} if delegate == "null" else _calibrated(planned)
+    calibrated = {} if delegate == "null" else calibrated_inputs(planned)
     feeds = make_inputs(planned.graph, seed, calibrated) if inputs is None else _given(inputs, planned.graph)
     with compile_plan(planned.graph, planned.plan, soc=planned.soc, delegate=delegate) as executable:
         assigned, prediction = executable.assigned, planned.plan.prediction
@@ -288,7 +288,7 @@ def _faster(predicted_s: float, fastest_s: float) -> list[str]:
     ]
 
 
-def _calibrated(planned: Planned) -> dict[str, tuple[float, float]]:
+def calibrated_inputs(planned: Planned) -> dict[str, tuple[float, float]]:
     """Smallest and largest value of each input that the plan's ranges file has."""
     from hetsched.ranges import TensorRange, read_ranges
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli import language_commands, machine_commands, measurement_commands, planning_commands, study_commands
-from hetsched.cli.headings import LANGUAGE
+from hetsched.cli import exporting, language_commands, machine_commands, measurement_commands, planning_commands, study_commands
 from hetsched.cli.limit_options import Level
 from hetsched.cli.phone_options import Battery, Case, Charging, Loads
 from hetsched.cli.policy_options import Policies
@@ -147,12 +146,10 @@ def run(
     level: Level = 0,
     trace: Trace = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="Y.npz", help="Write the outputs.")] = None,
-    prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Let a language model answer (a GGUF file, or a plan of one).", rich_help_panel=LANGUAGE)
-    ] = None,
+    prompt: language_commands.Prompt = None,
     generate: language_commands.Generate = 256,
     system: language_commands.System = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=LANGUAGE)] = False,
+    raw: language_commands.Raw = False,
     temperature: language_commands.Temperature = 0.0,
     top_k: language_commands.TopK = 0,
     top_p: language_commands.TopP = 1.0,
@@ -232,3 +229,4 @@ machine_commands.register(app)
 language_commands.register(app)
 measurement_commands.register(app)
 study_commands.register(app)
+exporting.register(app)

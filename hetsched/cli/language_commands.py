@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from hetsched.app.generating import Assistant
     from hetsched.language.generation import Answer, Token
 
-Temperature = Annotated[
-    float, typer.Option(metavar="T", help="Of the choice of tokens; 0 takes the best.", rich_help_panel=LANGUAGE)
+Prompt = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Let a language model answer (a GGUF file, or a plan of one).", rich_help_panel=LANGUAGE),
 ]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=LANGUAGE)]
+Temperature = Annotated[float, typer.Option(metavar="T", help="Of the choice of tokens; 0 takes the best.", rich_help_panel=LANGUAGE)]
 TopK = Annotated[int, typer.Option("--top-k", metavar="K", help="Only the K best tokens count. 0: all.", rich_help_panel=LANGUAGE)]
 TopP = Annotated[
     float, typer.Option("--top-p", metavar="P", help="Only the best tokens that have probability P together.", rich_help_panel=LANGUAGE)
@@ -28,7 +31,10 @@ Repetition = Annotated[
 ]
 Context = Annotated[int | None, typer.Option(metavar="N", help="Most tokens of a conversation. Default: 2048.", rich_help_panel=LANGUAGE)]
 Kv = Annotated[
-    str, typer.Option("--kv", metavar="KEYS/VALUES", help="Precision of the cache: fp16, fp8, int8; values also int4.", rich_help_panel=LANGUAGE)
+    str,
+    typer.Option(
+        "--kv", metavar="KEYS/VALUES", help="Precision of the cache: fp16, fp8, int8; values also int4.", rich_help_panel=LANGUAGE
+    ),
 ]
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.", rich_help_panel=LANGUAGE)]
 Generate = Annotated[int, typer.Option(metavar="N", help="Most tokens of an answer.", rich_help_panel=LANGUAGE)]
@@ -118,7 +124,8 @@ def figures(opened: Assistant, answer: Answer) -> str:
     said = [
         f"{answer.prompt_tokens} tokens in{reused}", f"{len(answer.tokens)} out", f"first token after {show.seconds(answer.first_s)}",
         f"prefill {answer.prefill_rate:.3g} tok/s", f"decode {answer.decode_rate:.3g} tok/s",
-        f"{opened.model.threads} threads", f"cache {size(int(keys['kv_cache_mb'] * 1e6), 3)}", f"peak memory {size(int(keys['peak_memory_mb'] * 1e6), 3)}",
+        f"{opened.model.threads} threads", f"cache {size(int(keys['kv_cache_mb'] * 1e6), 3)}",
+        f"peak memory {size(int(keys['peak_memory_mb'] * 1e6), 3)}",
     ]  # fmt: skip
     if opened.predicted:
         said.append(f"predicted {opened.predicted['decode_tok_s']:.3g} tok/s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 
 _UNSEEN = 1 << 62
 
@@ -43,7 +44,7 @@ def merged(word: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
     """
     parts = list(word)
     while len(parts) > 1:
-        found = [ranks.get(pair, _UNSEEN) for pair in zip(parts, parts[1:], strict=False)]
+        found = [ranks.get(pair, _UNSEEN) for pair in pairwise(parts)]
         best = min(found)
         if best == _UNSEEN:
             break

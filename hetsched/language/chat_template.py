@@ -44,10 +44,12 @@ def render(template: str, messages: Sequence[Mapping[str, str]], *, begin: str =
     environment.filters["tojson"] = _as_json
     words = {"messages": [dict(m) for m in messages], "bos_token": begin, "eos_token": end, "add_generation_prompt": answer, "tools": None}
     out: list[str] = []
+    length = 0
     try:
         for part in environment.from_string(template or PLAIN).generate(**words):
             out.append(part)
-            if sum(map(len, out)) > MAX_PROMPT:
+            length += len(part)
+            if length > MAX_PROMPT:
                 raise ModelError(f"the chat template writes more than {MAX_PROMPT} characters: it is damaged, give --raw")
     except jinja2.TemplateError as e:
         raise ModelError(f"the model's chat template cannot be rendered ({e}): give --raw to leave it out") from e

@@ -21,7 +21,9 @@ class Conversation:
         table: the sequence in the cache.
     """
 
-    def __init__(self, model: LanguageModel, vocabulary: Vocabulary, *, system: str | None = None, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self, model: LanguageModel, vocabulary: Vocabulary, *, system: str | None = None, sampling: Sampling | None = None
+    ) -> None:
         self.model, self.vocabulary, self.sampling = model, vocabulary, sampling
         self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
         self.table: PageTable = model.sequence()

@@ -40,8 +40,8 @@ class Sampling:
             OptionError: one is out of range.
         """
         limits = (
-            ("--temperature", self.temperature, 0.0, 100.0), ("--top-k", self.top_k, 0, 1 << 24), ("--repetition", self.repetition, 0.1, 10.0),
-            ("--top-p", self.top_p, 1e-6, 1.0), ("--seed", self.seed, 0, (1 << 63) - 1), ("recent", self.recent, 0, 1 << 20),
+            ("--temperature", self.temperature, 0.0, 100.0), ("--top-k", self.top_k, 0, 1 << 24), ("--top-p", self.top_p, 1e-6, 1.0),
+            ("--repetition", self.repetition, 0.1, 10.0), ("--seed", self.seed, 0, (1 << 63) - 1), ("recent", self.recent, 0, 1 << 20),
         )  # fmt: skip
         for name, value, low, high in limits:
             if not low <= value <= high:

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies (Kudo and Richardson, 2018) as GGUF keeps them: pieces with scores, spaces as U+2581, bytes as a last resort."""
+"""SentencePiece vocabularies (Kudo and Richardson, 2018) in GGUF: pieces with scores, spaces as U+2581, bytes as a last resort."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hetsched.graph import Op
 from hetsched.language.building import FEW, Building
 from hetsched.language.fusion import Fused
-from hetsched.language.run_values import Descriptor, Value, View
+from hetsched.language.run_values import Descriptor, Value
 from hetsched.language.step_values import LENGTH, POSITION, ROWS
 from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
 from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch

@@ -34,7 +34,7 @@ _PARTS, _COLUMNS = 3, 4 * LANES
 def product(b: Building, one: Fused) -> None:
     """Gemm by a constant matrix, with its bias and activation."""
     op, out = one.op, one.writes[0]
-    how, group = activations_as(b.graph, op.inputs[1], b.precision)
+    how, _ = activations_as(b.graph, op.inputs[1], b.precision)
     if how == "float":
         _float_product(b, one)
         return
@@ -67,7 +67,9 @@ def _split_product(b: Building, packed: PackedGroups, key: tuple[str, int, int],
         calls = []
         for first, last in columns:
             scratch = b.turn("product", room, 4 * _PARTS * b.threads)
-            calls.append(Call(gemm_groups_f32, (), (*operands, packed.data, packed.shape, bias, to, scratch, b.whole.rows, first, last, *finish)))
+            calls.append(
+                Call(gemm_groups_f32, (), (*operands, packed.data, packed.shape, bias, to, scratch, b.whole.rows, first, last, *finish))
+            )
         b.emit(calls, [_name(key)], [out])
         return
     both, name = b.turn("twofold", 2 * b.most * n, 4), f"both of {out}"

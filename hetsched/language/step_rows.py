@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.language.building import Building
 from hetsched.language.fusion import Fused
 from hetsched.language.run_values import Descriptor, Value, View
 from hetsched.language.step_products import function_name, quantized_norm
-from hetsched.language.step_values import FIRST_SCORED, POSITION, Part
+from hetsched.language.step_values import FIRST_SCORED, Part
 from hetsched_kernels import codes
 from hetsched_kernels.arrays import NO_F32
 from hetsched_kernels.binary import binary_f32
@@ -63,7 +66,7 @@ def rotary(b: Building, one: Fused) -> None:
     b.emit(calls, one.reads, [out])
 
 
-def _from_position(table: np.ndarray, pairs: int, part: Part) -> View:
+def _from_position(table: npt.NDArray[Any], pairs: int, part: Part) -> View:
     """The angles of a part's rows."""
     return View(table, Value(part.position, pairs))
 
@@ -74,7 +77,8 @@ def arithmetic(b: Building, one: Fused) -> None:
     width, to, code = b.width(out), b.write(out), codes.BINARY[op.type]
     calls = []
     for part in b.parts:
-        operands, strides = [], []
+        operands: list[Any] = []
+        strides: list[Any] = []
         for name in op.inputs:
             tensor = b.graph.tensors[name]
             if tensor.is_constant and tensor.elements == 1:

@@ -131,11 +131,11 @@ class Vocabulary:
     @cached_property
     def _ranks(self) -> Mapping[tuple[str, str], int]:
         pairs = [tuple(m.split(" ", 1)) for m in self.merges]
-        return {p: i for i, p in reversed(list(enumerate(pairs))) if len(p) == 2}  # type: ignore[misc]
+        return {p: i for i, p in reversed(list(enumerate(pairs))) if len(p) == 2}
 
     @cached_property
     def _scored(self) -> Mapping[str, float]:
-        return {t: s for t, s in zip(self.tokens, self.scores, strict=False)}
+        return dict(zip(self.tokens, self.scores, strict=False))
 
     @cached_property
     def _words(self) -> dict[str, tuple[int, ...]]:

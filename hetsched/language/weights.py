@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,9 @@ class PackedStore:
     @property
     def nbytes(self) -> int:
         """Bytes of all packed matrices."""
-        return sum(size for _, size, _ in self._index.values()) + sum(p.data.size for n, p in self._new.items() if n not in self._index)
+        return int(sum(size for _, size, _ in self._index.values())) + sum(
+            p.data.size for n, p in self._new.items() if n not in self._index
+        )
 
     def get(self, name: str, make: Callable[[], PackedGroups]) -> PackedGroups:
         """The packed matrix ``name``; ``make`` packs it where no file has it."""

@@ -151,12 +151,32 @@ def _mixture(graph: Graph, op: Op) -> int:
     return 4 * tokens * (2 * op.attr_int("experts_per_token", 1) + width + 2 * inner)
 
 
+def _attention(graph: Graph, op: Op) -> int:
+    """One head's keys and values as panels, and a mask of booleans as numbers."""
+    key, value = (graph.tensors[n] for n in op.inputs[1:3])
+    heads, column = op.attr_int("batch", 1) * op.attr_int("kv_num_heads", 1), PANEL // 4
+    if len(key.shape) == 4:
+        dim = key.shape[2 if op.attr_int("key_transposed", 0) else 3]
+    else:
+        dim = key.shape[-1] // op.attr_int("kv_num_heads", 1)
+    keys = key.elements // (heads * dim)
+    width = value.elements // (heads * keys)
+    mask = graph.tensors.get(op.inputs[3]) if len(op.inputs) > 3 else None
+    numbers = 4 * mask.elements if mask is not None and mask.dtype.value == "bool" else 0
+    return 4 * keys * (dim + -(-width // column) * column) + numbers
+
+
 def _sample(graph: Graph, op: Op) -> int:
     """The scores, the weights that are left and where they came from."""
     return 0 if op.attr_str("method", "greedy") == "greedy" else 12 * graph.tensors[op.inputs[0]].shape[-1]
 
 
-_OWN: Mapping[str, Callable[[Graph, Op], int]] = {**dict.fromkeys(_GATES, _recurrent), "MoE": _mixture, "Sample": _sample}
+_OWN: Mapping[str, Callable[[Graph, Op], int]] = {
+    **dict.fromkeys(_GATES, _recurrent),
+    "MoE": _mixture,
+    "Sample": _sample,
+    "Attention": _attention,
+}
 
 
 def _convolution(op: Op, x: Tensor, w: Tensor, out: Tensor, integer: bool) -> int:

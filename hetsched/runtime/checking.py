@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 
 #: A float op passes at this cosine.
 FLOAT_COSINE = 0.9999
+#: A float op passes at this one where itself or one before it is computed in float16 (11 bits).
+HALF_COSINE = 0.999
 #: An integer run passes at these, at the graph's outputs.
 INTEGER_COSINE = 0.99
 INTEGER_SNR_DB = 20.0
-_SINGLE_VALUE_SNR_DB = 60.0
+_SINGLE_VALUE_SNR_DB = {FLOAT_COSINE: 60.0, HALF_COSINE: 40.0}
 #: With more constant reference tensors than this share the net is dead (zero weights, say) and the check fails.
 MAX_CONSTANT_SHARE = 0.5
 #: A constant tensor has no direction: it must agree to this, relative to its value.
-_CONSTANT_TOLERANCE = 1e-4
+_CONSTANT_TOLERANCE = {FLOAT_COSINE: 1e-4, HALF_COSINE: 1e-3}
+#: Precisions that have float16's digits or fewer.
+_HALVES = frozenset({"f16", "bf16"})
 
 Verdict = Literal["ok", "reported", "constant", "failed"]
 
@@ -160,9 +164,9 @@ def check(graph: Graph, plan: Plan, feeds: Mapping[str, npt.NDArray[Any]], resul
         model: the file to compare with; default: the graph's own source; a graph without one is compared with its own unfused
             operators.
 
-    Float ops must reach cosine 0.9999. From the first integer op on, intermediates are reported and graph outputs must
-    reach cosine 0.99 and 20 dB. If the reference of every graph output is constant, the check fails by itself: any kernel
-    would pass it.
+    Float ops must reach cosine 0.9999, or 0.999 from the first float16 op on. From the first integer op on, intermediates are
+    reported and graph outputs must reach cosine 0.99 and 20 dB. If the reference of every graph output is constant, the check fails
+    by itself: any kernel would pass it.
 
     Raises:
         CheckError: nothing was observed, or nothing here can run the file.
@@ -185,7 +189,9 @@ def compare_run(
     """
     placed = {p.op: p for p in plan.placements}
     stands_for = _stands_for(graph)
-    integer = _after_integer(graph, {p.op: p.precision for p in plan.placements})
+    precision = {p.op: p.precision for p in plan.placements}
+    integer = _after(graph, lambda op: precision[op.name] not in ("f32", *_HALVES) or _is_quantized(graph, op))
+    half = _after(graph, lambda op: precision[op.name] in _HALVES)
     checks: list[TensorCheck] = []
     unmatched: list[str] = []
     for op in graph.ops:
@@ -198,7 +204,7 @@ def compare_run(
                 continue
             tensor = graph.tensors[name]
             difference = _difference(graph, tensor, observed[name], reference[known])
-            verdict, reason = _judge(tensor, difference, name in graph.outputs, op.name in integer)
+            verdict, reason = _judge(tensor, difference, name in graph.outputs, op.name in integer, op.name in half)
             p = placed[op.name]
             checks.append(
                 TensorCheck(op.name, op.type, op.origin, p.queue, p.precision, name, name in graph.outputs, difference, verdict, reason)
@@ -238,12 +244,12 @@ def dequantized(graph: Graph, tensor: Tensor, values: npt.NDArray[Any]) -> npt.N
     return out
 
 
-def _after_integer(graph: Graph, precision: Mapping[str, str]) -> frozenset[str]:
-    """Ops that compute with integers standing for reals, and every op that depends on one."""
+def _after(graph: Graph, begins: Callable[[Op], bool]) -> frozenset[str]:
+    """Ops of which ``begins`` holds, and every op that depends on one."""
     tainted_tensors: set[str] = set()
     ops: set[str] = set()
     for op in graph.ops:
-        if precision[op.name] != "f32" or _is_quantized(graph, op) or not tainted_tensors.isdisjoint(op.inputs):
+        if begins(op) or not tainted_tensors.isdisjoint(op.inputs):
             ops.add(op.name)
             tainted_tensors.update(op.outputs)
     return frozenset(ops)
@@ -253,22 +259,23 @@ def _is_quantized(graph: Graph, op: Op) -> bool:
     return any(graph.tensors[n].quantization is not None for n in (*op.inputs, *op.outputs) if n)
 
 
-def _judge(tensor: Tensor, d: Difference, is_output: bool, integer: bool) -> tuple[Verdict, str]:
+def _judge(tensor: Tensor, d: Difference, is_output: bool, integer: bool, half: bool) -> tuple[Verdict, str]:
+    needed = HALF_COSINE if half else FLOAT_COSINE
     if d.bad_values:
         return "failed", f"{d.bad_values} values of {tensor.name!r} are NaN or infinite where the reference is not"
     if d.constant and d.elements > 1:
-        if d.max_abs > _CONSTANT_TOLERANCE * max(1.0, d.reference_peak):
+        if d.max_abs > _CONSTANT_TOLERANCE[needed] * max(1.0, d.reference_peak):
             return "failed", f"the reference of {tensor.name!r} is constant and the result differs from it by {d.max_abs:.3g}"
         return "constant", "the reference is constant: it proves nothing"
-    if not tensor.dtype.is_float and tensor.quantization is None and not integer:
+    if not tensor.dtype.is_float and tensor.quantization is None and not integer and not half:
         return (
             ("ok", "") if d.max_abs == 0 else ("failed", f"{tensor.name!r} holds {tensor.dtype.value} and is off by up to {d.max_abs:.3g}")
         )
     figures = f"cosine {d.cosine:.6f}, SNR {d.snr_db:.1f} dB at {tensor.name!r}"
     if not integer:
         # A single value has no direction either: there the error itself decides.
-        good = d.cosine >= FLOAT_COSINE and (d.elements > 1 or d.snr_db >= _SINGLE_VALUE_SNR_DB)
-        return ("ok", "") if good else ("failed", f"{figures} (float needs cosine {FLOAT_COSINE})")
+        good = d.cosine >= needed and (d.elements > 1 or d.snr_db >= _SINGLE_VALUE_SNR_DB[needed])
+        return ("ok", "") if good else ("failed", f"{figures} ({'float16' if half else 'float'} needs cosine {needed})")
     if not is_output:
         return "reported", "an intermediate after an integer op: reported, not judged"
     good = d.cosine >= INTEGER_COSINE and d.snr_db >= INTEGER_SNR_DB

@@ -92,9 +92,10 @@ def _segment(
     thunks = np.array([native.pointer(s) for s in about["thunks"]], np.int64)
     table = np.stack([thunks, _address(slots) + 8 * own["starts"]], axis=1).reshape(-1)
     steps = len(own["steps"]) - 1
+    program = Program(table, own["steps"], (slots, native))
     return ProgramSegment(
-        tuple(about["stamped"]), tuple(about["labels"]), (), own["ends"], True, Program(table, own["steps"], (slots, native)), counters(steps),
-        board.stop, team, kept, frozenset(), lambda _: (), stamps=np.zeros(steps, np.int64),
+        tuple(about["stamped"]), tuple(about["labels"]), (), own["ends"], True, program, counters(steps), board.stop, team, kept,
+        frozenset(), lambda _: (), dict(about["refusals"]), stamps=np.zeros(steps, np.int64),
     )  # fmt: skip
 
 

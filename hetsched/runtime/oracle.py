@@ -90,6 +90,33 @@ def executed(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
         raise CheckError(f"the reference executor cannot run {graph.name!r}: {e}") from e
 
 
+def whole_graph(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a graph in one piece, with its quantized operators in Q/DQ form, by ONNX Runtime without optimisations.
+
+    Raises:
+        CheckError: ONNX Runtime is not installed, or fails on the graph.
+        UnsupportedModelError: an operator is not one of ONNX's.
+    """
+    try:
+        import onnxruntime as ort
+    except ImportError as e:
+        raise CheckError("golden outputs are computed by ONNX Runtime: install hetsched[ort]") from e
+    from hetsched.lowering.onnx_segment import ends_of, onnx_model
+
+    ends = ends_of(graph, graph.ops)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(onnx_model(graph, graph.ops, ends), options, providers=["CPUExecutionProvider"])
+        found = dict(zip(ends.outputs, session.run(list(ends.outputs), {n: feeds[n] for n in ends.inputs}), strict=True))
+    except HetschedError:
+        raise
+    except Exception as e:
+        raise CheckError(f"ONNX Runtime cannot run {graph.name!r}: {str(e).splitlines()[0]}") from e
+    return {n: np.asarray(found[n] if n in found else feeds[n]) for n in graph.outputs}
+
+
 def reference_tensors(
     model: Path, feeds: Mapping[str, Array], wanted: Sequence[str], bound: Mapping[str, int] | None = None
 ) -> dict[str, Array]:

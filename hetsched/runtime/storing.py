@@ -63,12 +63,14 @@ def contents_of(executable: Executable) -> Contents:
         arrays |= {f"{number}.{name}": array for name, array in _program(job, calls, memory).items()}
         segments.append(
             {"index": job.index, "queue": queue, "stamped": job.compiled.stamped, "labels": job.compiled.labels,
+             "refusals": [[n, call.refusal] for n, call in enumerate(calls) if call.refusal],
              "thunks": [symbols[call.kernel, call.dtypes] for call in calls]}
         )  # fmt: skip
     arrays["data"], arrays["data.moves"] = memory.data(), np.array(memory.moves, np.int64).reshape(-1)
     ends = dict.fromkeys((*graph.inputs, *graph.outputs))
     manifest = {
-        "name": graph.name, "soc": executable.soc, "inputs": graph.inputs, "outputs": graph.outputs, "arena_bytes": len(executable.arena.bytes),
+        "name": graph.name, "soc": executable.soc, "inputs": graph.inputs, "outputs": graph.outputs,
+        "arena_bytes": len(executable.arena.bytes),
         "tensors": {n: [graph.tensors[n].shape, graph.tensors[n].dtype.value, memory.place(executable.buffers[n])[1]] for n in ends},
         "scratch": [len(slab) for slab in slabs], "segments": segments,
         "placements": [[p.op, p.seconds] for p in executable.plan.placements],

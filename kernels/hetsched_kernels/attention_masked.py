@@ -15,7 +15,7 @@ from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.gemm import pack_panel
 from hetsched_kernels.online_softmax import advance_softmax, limit_scores
 from hetsched_kernels.parts import as_i64, onward, ptr, span
-from hetsched_kernels.tile import COLS, ROWS, TILE
+from hetsched_kernels.tile import COLS, LANES, ROWS, TILE
 from hetsched_kernels.tile_f32 import NO_BIAS, tile_f32
 from hetsched_kernels.wide import full_width
 
@@ -71,12 +71,18 @@ def _hide(row: Any, mask: Any, start: Any, shape: Any) -> None:
 
 
 @block
+def _whole(count: Any) -> Any:
+    """As many columns of a panel as whole vectors hold."""
+    return min(COLS, (count + LANES - 1) // LANES * LANES)
+
+
+@block
 def _scores(q: Any, packed: Any, table: Any, first: Any, count: Any, shape: Any, rows: Any, scores: Any, spare: Any) -> None:
     dim = shape[DIM]
     for c0 in range(0, count, COLS):
         _TILE_CALL(
             ptr(q, 0), shape[Q], shape[Q + 1], ptr(packed, (first + c0) * dim), table, dim, ptr(scores, c0), BLOCK, spare, NO_BIAS,
-            -_INF, _INF, rows, COLS, spare,
+            -_INF, _INF, rows, _whole(count - c0), spare,
         )  # fmt: skip
 
 
@@ -84,17 +90,17 @@ def _scores(q: Any, packed: Any, table: Any, first: Any, count: Any, shape: Any,
 def _add_values(
     scores: Any, panels: Any, table: Any, first: Any, count: Any, shape: Any, rows: Any, sums: Any, wide: Any, part: Any
 ) -> None:
-    """Sums [rows, wide] += scores · values, for a block of keys."""
+    """Sums [rows, wide] += scores · values, for a block of keys; the first block begins them."""
     spare = span(part, TILE, TILE)
     for d0 in range(0, wide, COLS):
-        _TILE_CALL(
-            ptr(scores, 0), BLOCK, 1, ptr(panels, d0 * shape[KEYS] + first * COLS), table, count, ptr(part, 0), COLS, spare, NO_BIAS,
-            -_INF, _INF, rows, COLS, spare,
-        )  # fmt: skip
-        for r in range(rows):
-            to, own = span(sums, r * wide + d0, COLS), span(part, r * COLS, COLS)
-            for i in range(COLS):
-                to[i] += own[i]
+        panel, cols = ptr(panels, d0 * shape[KEYS] + first * COLS), _whole(wide - d0)
+        to, step = (ptr(sums, d0), wide) if first == 0 else (ptr(part, 0), COLS)
+        _TILE_CALL(ptr(scores, 0), BLOCK, 1, panel, table, count, to, step, spare, NO_BIAS, -_INF, _INF, rows, cols, spare)
+        if first > 0:
+            for r in range(rows):
+                line, own = span(sums, r * wide + d0, cols), span(part, r * COLS, cols)
+                for i in range(cols):
+                    line[i] += own[i]
 
 
 @block
@@ -139,7 +145,7 @@ def attend_masked_f32(
         last: one past the last head.
     """
     queries, count, dim = shape[QUERIES], shape[KEYS], shape[DIM]
-    wide = (shape[WIDTH] + COLS - 1) // COLS * COLS
+    wide = (shape[WIDTH] + LANES - 1) // LANES * LANES
     table = as_i64(scratch, 0, 2 * max(dim, BLOCK))
     for i in range(max(dim, BLOCK)):
         table[i] = i * COLS
@@ -147,15 +153,13 @@ def attend_masked_f32(
     scores, part, states = span(rest, 0, ROWS * BLOCK), span(rest, ROWS * BLOCK, 2 * TILE), span(rest, ROWS * BLOCK + 2 * TILE, 2 * ROWS)
     sums = span(rest, ROWS * (BLOCK + 2) + 2 * TILE, ROWS * wide)
     panels = onward(rest, ROWS * (BLOCK + 2 + wide) + 2 * TILE)
-    packed, spare = onward(panels, count * wide), span(part, TILE, TILE)
+    packed, spare = onward(panels, count * ((wide + COLS - 1) // COLS * COLS)), span(part, TILE, TILE)
     for head in range(first, last):
         at = span(starts, head * STARTS, STARTS)
         if head == first or at[K_AT] != starts[(head - 1) * STARTS + K_AT]:
             _pack(onward(keys, at[K_AT]), onward(values, at[V_AT]), shape, scale, packed, panels)
         for r0 in range(0, queries, ROWS):
             rows = min(ROWS, queries - r0)
-            for i in range(ROWS * wide):
-                sums[i] = _ZERO
             for r in range(rows):
                 states[2 * r], states[2 * r + 1] = -_INF, _ZERO
             stop = min(count, count - queries + r0 + rows) if shape[CAUSAL] else count

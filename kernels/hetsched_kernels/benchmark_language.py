@@ -20,6 +20,7 @@ from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.benchmark import Row, medians
 from hetsched_kernels.benchmark_ggml import repacked_runner
 from hetsched_kernels.benchmark_language_peers import dynamic_product_runner, dynamic_quantize_runner, n_bits_runner
+from hetsched_kernels.cache_attention import attend_cache, attend_scratch
 from hetsched_kernels.comparison_language import gguf_blocks
 from hetsched_kernels.few_bits import GROUP, K, N, PackedGroups, aligned_bytes, pack_groups
 from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch
@@ -27,7 +28,7 @@ from hetsched_kernels.gemm_i8 import gemm_i8_f32, gemm_i8_scratch, pack_b_i8
 from hetsched_kernels.gemm_w4a16 import gemm_w4a16, pair_bf16
 from hetsched_kernels.gguf_groups import gguf_groups
 from hetsched_kernels.groups import Groups
-from hetsched_kernels.kv_cache import append_tokens, attend_cache, attend_scratch, cache_bytes, cache_geometry
+from hetsched_kernels.kv_cache import append_tokens, cache_bytes, cache_geometry
 from hetsched_kernels.quantize import quantize_rows
 from hetsched_kernels.quantize_groups import quantize_groups
 

@@ -10,13 +10,14 @@ import numpy as np
 from hetsched_kernels import codes
 from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
+from hetsched_kernels.cache_attention import attend_cache, attend_scratch
 from hetsched_kernels.comparison import Comparison, Draw, flat, floats, poisoned
 from hetsched_kernels.few_bits import GROUP, K, pack_groups
 from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch
 from hetsched_kernels.gemm_w4a16 import gemm_w4a16, pair_bf16
 from hetsched_kernels.gguf_groups import BLOCKS, gguf_groups
 from hetsched_kernels.groups import Groups, padded_depth
-from hetsched_kernels.kv_cache import WIDTH, append_tokens, attend_cache, attend_scratch, cache_bytes, cache_geometry
+from hetsched_kernels.kv_cache import WIDTH, append_tokens, cache_bytes, cache_geometry
 from hetsched_kernels.quantize_groups import quantize_groups, rms_norm_quantize_groups, swiglu_quantize_groups
 from hetsched_kernels.rotary import rotary_f32, swiglu_f32
 from hetsched_kernels.tile import COLS

@@ -141,7 +141,7 @@ def _grid_of_centres(draw: Draw) -> tuple[Array, Array]:
     grid = np.stack(np.broadcast_arrays(scaled[0][None, :], scaled[1][:, None]), -1).astype(np.float32)
     out = poisoned(x.size)
     sizes = (n, channels, h, w, h * w, grid_sample.MODE[mode], grid_sample.ZEROS, corners)
-    grid_sample.grid_sample_f32(flat(x), np.tile(flat(grid), n), out, *sizes)
+    grid_sample.grid_sample_f32(flat(x), np.tile(flat(grid), n), out, poisoned(grid_sample.SCRATCH), *sizes)
     wide = np.concatenate([x, np.zeros((n, channels, h, 4), np.float32)], 3)
     moved = wide[..., shift : shift + w], wide[..., shift + 1 : shift + 1 + w]
     return out.reshape(x.shape), moved[0] * (1 - half) + moved[1] * half

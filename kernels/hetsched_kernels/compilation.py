@@ -29,7 +29,8 @@ CONTRACT = frozenset({"contract"})
 
 config: Any = numba_config
 _PACKAGE = Path(__file__).parent
-_IMPORT = re.compile(r"^from hetsched_kernels\.(\w+) import|^from hetsched_kernels import (\w+)", re.MULTILINE)
+_IMPORT = re.compile(r"^from hetsched_kernels(?:\.(\w+))? import (\([^)]*\)|.*)", re.MULTILINE)
+_NAME = re.compile(r"(\w+)(?: as \w+)?")
 _KEEP = 256
 _lock = RLock()
 
@@ -55,7 +56,8 @@ def source_digest(module: str) -> str:
         if name in seen or not path.exists():
             continue
         seen[name] = path.read_bytes()
-        todo += [a or b for a, b in _IMPORT.findall(seen[name].decode())]
+        for imported, names in _IMPORT.findall(seen[name].decode()):
+            todo += [imported] if imported else _NAME.findall(names)
     digest = hashlib.sha256()
     for name in sorted(seen):
         digest.update(name.encode() + b"\0" + seen[name])

@@ -13,6 +13,7 @@ from hetsched_kernels.parts import ptr
 from hetsched_kernels.tile import LANES
 
 _WIDE = 4
+_same: Any = types.UniTuple
 
 
 def _scan(b: Any, pointer: Any, count: Any, relations: str) -> list[Any]:
@@ -65,10 +66,10 @@ def _extremes(relations: str) -> Any:
     """An intrinsic (pointer, count ≥ 1) → tuple of float32; NaN are ignored unless the first element is one."""
 
     def typing(typing_context: Any, pointer: Any, count: Any) -> Any:
-        kind = types.UniTuple(types.float32, len(relations))
+        kind = _same(types.float32, len(relations))
 
         def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            return context.make_tuple(b, kind, _scan(b, *args, relations))
+            return context.make_tuple(b, kind, _scan(b, args[0], args[1], relations))
 
         return kind(F32P, types.int64), codegen
 

@@ -17,6 +17,8 @@ from hetsched_kernels.lowlevel import intrinsic
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, half to even
 _MAGIC_BITS = np.int32(0x4B400000)
+#: The logarithm of the least normal float32.
+_TINY = np.float32(-87.336544)
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(-2.12194440e-4)
@@ -68,9 +70,10 @@ absolute = _float_intrinsic("fabs", "Absolute value.")
 
 @block(inline=True)
 def exp(x: Any) -> Any:
-    """e^x."""
+    """e^x; 0 below the least normal number, because arithmetic with what lies between is slow (and masks of softmax are full of it)."""
+    tiny = x < _TINY
     x = np.float32(89.0) if x > np.float32(89.0) else x
-    x = np.float32(-104.0) if x < np.float32(-104.0) else x
+    x = _TINY if tiny else x
     shifted = x * _LOG2E + _MAGIC
     n = shifted - _MAGIC
     r = x - n * _LN2_HIGH - n * _LN2_LOW
@@ -84,7 +87,7 @@ def exp(x: Any) -> Any:
     first = np.int32(power >> np.int32(1))
     second = np.int32(power - first)
     scale = bits_to_float(np.int32((first + np.int32(127)) << np.int32(23)))
-    return p * scale * bits_to_float(np.int32((second + np.int32(127)) << np.int32(23)))
+    return np.float32(0.0) if tiny else p * scale * bits_to_float(np.int32((second + np.int32(127)) << np.int32(23)))
 
 
 @block(inline=True)

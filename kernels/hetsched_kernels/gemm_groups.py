@@ -39,7 +39,7 @@ from hetsched_kernels.tile import LANES
 from hetsched_kernels.tile_amx import CONFIGURATION, HEIGHT, configure_rows, permitted, release
 from hetsched_kernels.tile_amx_groups import STORED, tiles_s8
 from hetsched_kernels.tile_bits import WIDE, row, unpack
-from hetsched_kernels.tile_bytes import ROWS, STEP, rows_8
+from hetsched_kernels.tile_bytes import ROWS, SIGNED, STEP, rows_8
 
 _ROW, _UNPACK, _ROWS, _TILES = row.call, unpack.call, rows_8.call, tiles_s8.call
 _TILE = max(ROWS, WIDE, HEIGHT) * LANES
@@ -125,18 +125,17 @@ def finish_panel(tile: Any, rows: Any, c0: Any, r0: Any, cols: Any, bias: Any, o
 
 
 @block
-def _one_row(
-    q: Any, q_scales: Any, q_sums: Any, data: Any, shape: Any, bias: Any, out: Any, tile: Any, first: Any, last: Any, code: Any,
-    alpha: Any, beta: Any,
-) -> None:  # fmt: skip
-    """The product of one row, several panels at a time, decoded on the way."""
-    n, stride = shape[N], shape[STRIDE]
-    for c0 in range(first, last, WIDE * LANES):
-        panels = min(WIDE, (last - c0 + LANES - 1) // LANES)
-        _ROW(ptr(data, c0 // LANES * stride), ptr(shape, 0), ptr(q, 0), ptr(q_scales, 0), ptr(q_sums, 0), ptr(tile, 0), panels)
-        for p in range(panels):
-            at = c0 + p * LANES
-            finish_panel(onward(tile, p * LANES), 1, at, 0, min(LANES, n - at), bias, out, n, code, alpha, beta)
+def panels_from(c0: Any, last: Any) -> Any:
+    """How many panels a row meets together from column c0 on."""
+    return min(WIDE, (last - c0 + LANES - 1) // LANES)
+
+
+@block
+def finish_panels(tile: Any, panels: Any, c0: Any, bias: Any, out: Any, n: Any, code: Any, alpha: Any, beta: Any) -> None:
+    """A row's results of several panels, from column c0 on."""
+    for p in range(panels):
+        at = c0 + p * LANES
+        finish_panel(onward(tile, p * LANES), 1, at, 0, min(LANES, n - at), bias, out, n, code, alpha, beta)
 
 
 @kernel(needs=(row, unpack, rows_8, tiles_s8, ACTIVATE))
@@ -181,19 +180,23 @@ def gemm_groups_f32(
     scales, mins = span(scratch, 0, count), span(scratch, count, count)
     tile, rest = span(scratch, 2 * count, _TILE), onward(scratch, 2 * count + _TILE)
     if m == 1:
-        _one_row(q, q_scales, q_sums, data, shape, bias, out, tile, first, last, activation, alpha, beta)
+        for c0 in range(first, last, WIDE * LANES):
+            panels = panels_from(c0, last)
+            _ROW(ptr(data, c0 // LANES * stride), ptr(shape, 0), ptr(q, 0), ptr(q_scales, 0), ptr(q_sums, 0), ptr(tile, 0), panels)
+            finish_panels(tile, panels, c0, bias, out, n, activation, alpha, beta)
         return
     wide, s, low, y = as_u8(rest, 0, depth // 4 * LANES), ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
     after = as_u8(rest, depth // 4 * LANES, (CONFIGURATION // 4 + STORED))
     by_tiles = m >= HEIGHT // 2 and permitted() > 0
+    signed = by_tiles or SIGNED
     tall, step = HEIGHT if by_tiles else ROWS, min(shape[GROUP] // 4, HEIGHT)
     zero = 0 if shape[MINS] else _ZEROS[shape[BITS]]
     for c0 in range(first, last, LANES):
         panel = span(data, c0 // LANES * stride, stride)
         expand_scales(panel, shape, scales, mins)
         codes = ptr(panel, shape[CODES_AT])
-        if by_tiles or shape[BITS] != 8:
-            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS], zero if by_tiles else 0)
+        if signed or shape[BITS] != 8:
+            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS], zero if signed else 0)
             codes = ptr(wide, 0)
         for r0 in range(0, m, tall):
             x, xs, xn, rows = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups), min(tall, m - r0)
@@ -203,7 +206,7 @@ def gemm_groups_f32(
                 sums = ptr(as_i32(after, CONFIGURATION, 4 * STORED), 0)
                 _TILES(codes, x, depth, xs, xn, s, low, shape[MINS], groups, step, shape[GROUP] // (4 * step), y, sums, rows)
             else:
-                _ROWS(codes, x, depth, xs, xn, s, low, zero, shape[MINS], groups, shape[GROUP] // STEP, y, rows)
+                _ROWS(codes, x, depth, xs, xn, s, low, 0 if signed else zero, shape[MINS], groups, shape[GROUP] // STEP, y, rows)
             finish_panel(tile, rows, c0, r0, min(LANES, n - c0), bias, out, n, activation, alpha, beta)
     if by_tiles:
         release()

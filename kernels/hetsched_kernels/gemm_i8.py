@@ -19,12 +19,11 @@ from hetsched_kernels.finish_i8 import set_row, split_terms, store_tile, term_by
 from hetsched_kernels.gemm import clamp_of
 from hetsched_kernels.parts import as_i32, as_i64, onward, ptr, span
 from hetsched_kernels.tile import COLS, LANES, ROWS
-from hetsched_kernels.tile_amx import CONFIGURATION, HEIGHT, TALL, configure, depth_step, permitted, release, sums_u8s8
+from hetsched_kernels.tile_amx import BLOCK, HEIGHT, TILE_ROOM, release, start_tiles, sums_u8s8
 from hetsched_kernels.tile_f32 import scatter_rows_f32
 from hetsched_kernels.tile_i8 import HAS_T, RAW, finish_u8s8, quantize_tile, tile_u8s8
 
 _TILE_CALL, _FINISH, _SUMS = tile_u8s8.call, finish_u8s8.call, sums_u8s8.call
-_BLOCK = TALL * HEIGHT
 _LINE: Final = 64
 _EXACT: frozenset[str] = frozenset()
 
@@ -74,7 +73,7 @@ def pack_b_i8(b: Array, transposed: bool = False, zero_points: Array | None = No
 def gemm_i8_scratch(m: int, n: int, k: int) -> int:
     """Bytes of scratch (uint8) that the kernels of this module want."""
     groups = -(-k // 4)
-    return groups * 8 + term_bytes(m) + m * groups * 4 + m * 4 + CONFIGURATION + _BLOCK * COLS * 4 + 512
+    return groups * 8 + term_bytes(m) + m * groups * 4 + m * 4 + TILE_ROOM + 512
 
 
 @block
@@ -121,18 +120,6 @@ def _col_terms(c0: Any, cols: Any, sums: Any, zeros: Any, scales: Any, bias: Any
         col_floats[COLS + j] = bias[at] if bias.shape[0] > 0 else np.float32(0.0)
 
 
-@block
-def _start_tiles(rest: Any, m: Any, groups: Any) -> Any:
-    """How many rows tile registers take, their step along the depth, and room for a block's sums."""
-    room, step = span(rest, 0, CONFIGURATION), depth_step(groups)
-    wholes = m // HEIGHT * HEIGHT if step else 0
-    if wholes and not permitted():
-        wholes = 0
-    if wholes:
-        configure(room, step)
-    return wholes, step, as_i32(rest, CONFIGURATION, _BLOCK * COLS * 4)
-
-
 _NEEDS = (tile_u8s8, finish_u8s8, sums_u8s8, scatter_rows_f32, quantize_tile, ACTIVATE)
 
 
@@ -157,7 +144,7 @@ def _product(
     _row_terms(m, k, a_scales, a_zeros, a_signed, sums, has_t, row_ints, row_floats)
     lo, hi, clamps = clamp_of(code, alpha, beta)
     flags = (HAS_T if has_t else 0) + (RAW if raw else 0)
-    wholes, step, block_sums = _start_tiles(rest, m, groups)
+    wholes, step, block_sums = start_tiles(rest, m, groups)
     share = COLS * width // ((m + ROWS - 1) // ROWS) if m > ROWS else 0
     for c0 in range(0, n, COLS):
         cols = min(COLS, n - c0)
@@ -170,9 +157,9 @@ def _product(
             ask_for(ptr(b, (c0 + COLS) * width + r0 // ROWS * share), share)
             to, ldc = (ptr(out, r0 * n + c0), n) if straight else (ptr(tile, 0), COLS)
             if r0 < wholes:
-                if r0 % _BLOCK == 0:
-                    _SUMS(left, width, panel, step, groups // step, ptr(block_sums, 0), min(wholes - r0, _BLOCK) // HEIGHT)
-                own = ptr(block_sums, r0 % _BLOCK * COLS)
+                if r0 % BLOCK == 0:
+                    _SUMS(left, width, panel, step, groups // step, ptr(block_sums, 0), min(wholes - r0, BLOCK) // HEIGHT)
+                own = ptr(block_sums, r0 % BLOCK * COLS)
                 _FINISH(own, to, ldc, ints, floats, col_ints, col_floats, flags, lo, hi, rows, cols)
             else:
                 _TILE_CALL(left, width, panel, table, groups, to, ldc, ints, floats, col_ints, col_floats, flags, lo, hi, rows, cols)

@@ -11,13 +11,14 @@ from hetsched_kernels.arrays import InF32, InI32, InI64, InU8, OutF32, OutI32
 from hetsched_kernels.compilation import REORDER, block, kernel
 from hetsched_kernels.few_bits import CODES_AT, GROUP, MINS, STRIDE, K, N
 from hetsched_kernels.functions import float_to_bits
-from hetsched_kernels.gemm_groups import expand_scales, finish_panel
+from hetsched_kernels.gemm_groups import expand_scales, finish_panel, finish_panels, panels_from
 from hetsched_kernels.groups import CHUNK
 from hetsched_kernels.parts import ptr, span
 from hetsched_kernels.tile import LANES
-from hetsched_kernels.tile_bf16 import ROWS, tile_4_bf16, tile_4_bf16_min
+from hetsched_kernels.tile_bf16 import ROWS, row_4_bf16, tile_4_bf16, tile_4_bf16_min
+from hetsched_kernels.tile_bits import WIDE
 
-_CALL, _CALL_MIN = tile_4_bf16.call, tile_4_bf16_min.call
+_CALL, _CALL_MIN, _ROW = tile_4_bf16.call, tile_4_bf16_min.call, row_4_bf16.call
 
 
 @block(inline=True)
@@ -67,7 +68,7 @@ def pair_bf16(x: InF32, pairs: OutI32, sums: OutF32, rows: int, cols: int, depth
             sums[r * (depth // group) + g] = _total(span(row, start, min(group, cols - start)))
 
 
-@kernel(needs=(tile_4_bf16, tile_4_bf16_min, ACTIVATE))
+@kernel(needs=(tile_4_bf16, tile_4_bf16_min, row_4_bf16, ACTIVATE))
 def gemm_w4a16(
     pairs: InI32,
     sums: InF32,
@@ -103,8 +104,14 @@ def gemm_w4a16(
     n, depth, stride = shape[N], shape[K], shape[STRIDE]
     groups, chunks = depth // shape[GROUP], shape[GROUP] // CHUNK
     scales, mins = span(scratch, 0, groups * LANES), span(scratch, groups * LANES, groups * LANES)
-    tile = span(scratch, 2 * groups * LANES, ROWS * LANES)
+    tile = span(scratch, 2 * groups * LANES, max(ROWS, WIDE) * LANES)
     s, low, y = ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
+    if m == 1:
+        for c0 in range(first, last, WIDE * LANES):
+            panels = panels_from(c0, last)
+            _ROW(ptr(data, c0 // LANES * stride), ptr(shape, 0), ptr(pairs, 0), ptr(sums, 0), y, panels)
+            finish_panels(tile, panels, c0, bias, out, n, activation, alpha, beta)
+        return
     for c0 in range(first, last, LANES):
         panel = span(data, c0 // LANES * stride, stride)
         expand_scales(panel, shape, scales, mins)

@@ -9,7 +9,8 @@ import numpy as np
 from hetsched_kernels import functions as f
 from hetsched_kernels.arrays import InF32, OutF32
 from hetsched_kernels.compilation import block, kernel
-from hetsched_kernels.parts import onward
+from hetsched_kernels.parts import as_i32, span
+from hetsched_kernels.wide import full_width
 
 _ZERO, _ONE, _HALF = np.float32(0.0), np.float32(1.0), np.float32(0.5)
 NEAREST, LINEAR, CUBIC = 0, 1, 2
@@ -17,6 +18,10 @@ NEAREST, LINEAR, CUBIC = 0, 1, 2
 MODE: Final = {"nearest": NEAREST, "linear": LINEAR, "bilinear": LINEAR, "cubic": CUBIC, "bicubic": CUBIC}
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 PADDING: Final = {"zeros": ZEROS, "border": BORDER, "reflection": REFLECTION}
+#: Positions that are worked on at a time, and the most pixels that one reads.
+_RUN, _MOST = 256, 16
+#: Float32 elements of scratch that :data:`grid_sample_f32` wants.
+SCRATCH: Final = 2 * _RUN * _MOST
 _CUBIC_A = np.float32(-0.75)
 
 
@@ -54,14 +59,14 @@ def _bounded(x: Any, size: Any, padding: Any, corners: Any) -> Any:
 
 
 @block
-def _read(plane: Any, row: Any, col: Any, h: Any, w: Any, padding: Any, corners: Any) -> Any:
-    """A pixel; beyond the border what the padding says."""
+def _tap(row: Any, col: Any, h: Any, w: Any, padding: Any, corners: Any, weight: Any, index: Any, weights: Any, at: Any) -> None:
+    """One pixel that a position reads: where it lies, and how much it counts; beyond the border what the padding says."""
     if padding != ZEROS:
         row = np.int64(_bounded(np.float32(row), h, padding, corners))
         col = np.int64(_bounded(np.float32(col), w, padding, corners))
-    elif row < 0 or row >= h or col < 0 or col >= w:
-        return _ZERO
-    return plane[row * w + col]
+    inside = 0 <= row < h and 0 <= col < w
+    index[at] = np.int32(row * w + col if inside else 0)
+    weights[at] = weight if inside else _ZERO
 
 
 @block
@@ -74,37 +79,55 @@ def _cubic(t: Any, k: Any) -> Any:
 
 
 @block
-def _sampled(plane: Any, y: Any, x: Any, h: Any, w: Any, mode: Any, padding: Any, corners: Any) -> Any:
-    """The image at one position."""
+def _taps(y: Any, x: Any, h: Any, w: Any, mode: Any, padding: Any, corners: Any, index: Any, weights: Any, at: Any) -> None:
+    """All pixels that a position reads: every _RUN-th entry from ``at`` on."""
     if mode == NEAREST:
-        return _read(plane, np.int64(f.round_even(y)), np.int64(f.round_even(x)), h, w, padding, corners)
+        _tap(np.int64(f.round_even(y)), np.int64(f.round_even(x)), h, w, padding, corners, _ONE, index, weights, at)
+        return
     top, left = f.floor(y), f.floor(x)
     r, c, dy, dx = np.int64(top), np.int64(left), y - top, x - left
-    total = _ZERO
     if mode == LINEAR:
         for i in range(2):
             for j in range(2):
                 weight = (dy if i else _ONE - dy) * (dx if j else _ONE - dx)
-                total += weight * _read(plane, r + i, c + j, h, w, padding, corners)
-        return total
+                _tap(r + i, c + j, h, w, padding, corners, weight, index, weights, at + (2 * i + j) * _RUN)
+        return
     for i in range(4):
-        line = _ZERO
         for j in range(4):
-            line += _cubic(dx, j) * _read(plane, r - 1 + i, c - 1 + j, h, w, padding, corners)
-        total += _cubic(dy, i) * line
-    return total
+            weight = _cubic(dy, i) * _cubic(dx, j)
+            _tap(r - 1 + i, c - 1 + j, h, w, padding, corners, weight, index, weights, at + (4 * i + j) * _RUN)
+
+
+@block
+def _sum(plane: Any, index: Any, weights: Any, out: Any) -> None:
+    """Out += what one tap of every position reads."""
+    full_width()
+    for i in range(out.shape[0]):
+        out[i] += weights[i] * plane[index[i]]
 
 
 @kernel
 def grid_sample_f32(
-    x: InF32, grid: InF32, out: OutF32, n: int, channels: int, h: int, w: int, positions: int, mode: int, padding: int, corners: bool
-) -> None:  # fmt: skip
+    x: InF32,
+    grid: InF32,
+    out: OutF32,
+    scratch: OutF32,
+    n: int,
+    channels: int,
+    h: int,
+    w: int,
+    positions: int,
+    mode: int,
+    padding: int,
+    corners: bool,
+) -> None:
     """Out[n, c, p] = x[n, c] at grid[n, p].
 
     Args:
-        x: [n · channels · h · w].
+        x: [n · channels · h · w], at least one pixel.
         grid: [n · positions · 2]: x, then y, the image being [-1, 1] in both.
         out: [n · channels · positions].
+        scratch: float32 [SCRATCH].
         n: images.
         channels: channels.
         h: height.
@@ -114,12 +137,20 @@ def grid_sample_f32(
         padding: one of :data:`PADDING`.
         corners: -1 and 1 are the centres of the outermost pixels, rather than their outer edges.
     """
+    weights, index = span(scratch, 0, _RUN * _MOST), as_i32(scratch, _RUN * _MOST, _RUN * _MOST)
+    taps = 1 if mode == NEAREST else (4 if mode == LINEAR else _MOST)
     for image in range(n):
-        for p in range(positions):
-            at = 2 * (image * positions + p)
-            col, row = _pixel(grid[at], w, corners), _pixel(grid[at + 1], h, corners)
-            if mode != CUBIC:
-                col, row = _bounded(col, w, padding, corners), _bounded(row, h, padding, corners)
-            for c in range(channels):
-                plane = image * channels + c
-                out[plane * positions + p] = _sampled(onward(x, plane * h * w), row, col, h, w, mode, padding, corners)
+        for start in range(0, positions, _RUN):
+            count = min(_RUN, positions - start)
+            for p in range(count):
+                at = 2 * (image * positions + start + p)
+                col, row = _pixel(grid[at], w, corners), _pixel(grid[at + 1], h, corners)
+                if mode != CUBIC:
+                    col, row = _bounded(col, w, padding, corners), _bounded(row, h, padding, corners)
+                _taps(row, col, h, w, mode, padding, corners, index, weights, p)
+            for c in range(image * channels, (image + 1) * channels):
+                plane, to = span(x, c * h * w, h * w), span(out, c * positions + start, count)
+                for i in range(count):
+                    to[i] = _ZERO
+                for t in range(taps):
+                    _sum(plane, span(index, t * _RUN, count), span(weights, t * _RUN, count), to)

@@ -78,7 +78,8 @@ def _external_object(external: External) -> bytes:
 
 def _kept(symbol: str, module: str, make: Callable[[], bytes]) -> bytes:
     """An object from the cache of the module's sources, or made and put there."""
-    target = "-".join((numba.__version__, llvmlite.__version__, *map(str, cpu_target.target_context.codegen().magic_tuple())))
+    compiler = (compilation.source_digest("objects"), numba.__version__, llvmlite.__version__)
+    target = "-".join((*compiler, *map(str, cpu_target.target_context.codegen().magic_tuple())))
     path = Path(compilation.cache_folder(module)) / f"{symbol}.{hashlib.sha256(target.encode()).hexdigest()[:16]}.o"
     with suppress(OSError):
         checked, _, data = path.read_bytes().partition(b"\n")

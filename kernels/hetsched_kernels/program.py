@@ -24,7 +24,7 @@ from hetsched_kernels import lowlevel
 from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import Array, InI64, OutI64
 from hetsched_kernels.compilation import Kernel, Variant, block, kernel
-from hetsched_kernels.fence import load_acquire, relax
+from hetsched_kernels.fence import load_acquire, relax, store_release
 from hetsched_kernels.lowlevel import alloca_once, intrinsic
 from hetsched_kernels.parts import array_from
 from hetsched_kernels.tables import STRIDE, Program, counters
@@ -42,11 +42,13 @@ class Call(NamedTuple):
         kernel: the entry point.
         dtypes: numpy names of its element types.
         args: its arguments.
+        refusal: what it means when the kernel returns False, which ends the program; kernels that return nothing never refuse.
     """
 
     kernel: Any
     dtypes: tuple[str, ...]
     args: tuple[Any, ...]
+    refusal: str = ""
 
     def run(self) -> Any:
         """Call it from Python."""
@@ -66,7 +68,7 @@ def compile_program(steps: Sequence[Sequence[Call]]) -> Program:
 def core(call: Call) -> Call:
     """The call of the kernel behind a variant."""
     if isinstance(call.kernel, Variant):
-        return Call(call.kernel.core, call.dtypes, call.kernel.arrange(*call.args))
+        return Call(call.kernel.core, call.dtypes, call.kernel.arrange(*call.args), call.refusal)
     return call
 
 
@@ -128,10 +130,13 @@ def _thunk_to_address(context: Any, module: Any, name: str, call: Call) -> None:
 
 
 def thunk(context: Any, module: Any, name: str, entry: Kernel, dtypes: tuple[str, ...], callee: Callable[[Any, Any], Any]) -> None:
-    """Define in ``module`` the function ``name``: it unpacks int64 words and calls what ``callee`` gives for a builder and a type."""
+    """Define in ``module`` the function ``name``: it unpacks int64 words and calls what ``callee`` gives for a builder and a type.
+
+    It returns 0 if the kernel returned False, else 1.
+    """
     signature = entry.signature(*dtypes)
     result = entry.compile(*dtypes).overloads[signature].signature.return_type
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [v.I64.as_pointer()]), name)
+    function = ir.Function(module, ir.FunctionType(v.I64, [v.I64.as_pointer()]), name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     values, at = [], 0
     for kind in signature:
@@ -139,8 +144,8 @@ def thunk(context: Any, module: Any, name: str, entry: Kernel, dtypes: tuple[str
         values.append(_value(context, builder, kind, words))
         at += len(words)
     called = callee(builder, context.call_conv.get_function_type(result, signature))
-    context.call_conv.call_function(builder, called, result, signature, values)
-    builder.ret_void()
+    _, returned = context.call_conv.call_function(builder, called, result, signature, values)
+    builder.ret(builder.zext(returned, v.I64) if isinstance(result, types.Boolean) else v.index(1))
 
 
 def _value(context: Any, builder: Any, kind: Any, words: list[Any]) -> Any:
@@ -157,12 +162,19 @@ def _value(context: Any, builder: Any, kind: Any, words: list[Any]) -> Any:
 @intrinsic
 def _call(tc: Any, thunk: Any, slots: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [v.I64.as_pointer()])
+        kind = ir.FunctionType(v.I64, [v.I64.as_pointer()])
         function = builder.inttoptr(args[0], kind.as_pointer())
-        builder.call(function, [builder.inttoptr(args[1], v.I64.as_pointer())])
-        return context.get_dummy_value()
+        return builder.call(function, [builder.inttoptr(args[1], v.I64.as_pointer())])
 
-    return types.none(types.int64, types.int64), codegen
+    return types.int64(types.int64, types.int64), codegen
+
+
+@block
+def _run(table: Any, call: Any, shared: Any, stop: Any) -> None:
+    """Make a call, unless the program has ended; a kernel that refuses ends it."""
+    if load_acquire(stop, 0) == 0 and _call(table[2 * call], table[2 * call + 1]) == 0:
+        store_release(shared, shared.shape[0] - STRIDE, call + 1)
+        store_release(stop, 0, 1)
 
 
 def _element(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -244,9 +256,7 @@ def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, b
     taken = load_acquire(shared, at)
     while taken < all_of_them:
         if _swap(shared, at, taken, taken + 1):
-            call = first + taken - before
-            if load_acquire(stop, 0) == 0:
-                _call(table[2 * call], table[2 * call + 1])
+            _run(table, first + taken - before, shared, stop)
             if stamps.shape[0] > 0:
                 stamps[step] = clock_ns()
             _count(shared, at + STRIDE)
@@ -262,15 +272,15 @@ def _work(table: Any, first: Any, calls: Any, shared: Any, at: Any, stop: Any, b
 
 @kernel(needs=(_SYSTEM,))
 def run_program(
-    table: InI64, steps: InI64, shared: OutI64, stop: InI64, stamps: OutI64, begin: int, end: int, threads: int, turn: int
+    table: InI64, steps: InI64, shared: OutI64, stop: OutI64, stamps: OutI64, begin: int, end: int, threads: int, turn: int
 ) -> None:
     """Run steps ``begin`` to ``end``. Other threads that call it with the same arguments help; it does not need them.
 
     Args:
         table: :attr:`Program.table`.
         steps: :attr:`Program.steps`.
-        shared: :func:`counters`, of this program alone; not used by one thread.
-        stop: int64 [1]; not 0: leave out the calls that have not begun.
+        shared: :func:`counters`, of this program alone.
+        stop: int64 [1]; not 0: leave out the calls that have not begun. A kernel that refuses sets it.
         stamps: int64 [steps], the time at which each step's calls were done (``time.perf_counter_ns``); empty: not wanted.
         begin: first step.
         end: one past the last.
@@ -283,7 +293,6 @@ def run_program(
             _work(table, first, calls, shared, 2 * step * STRIDE, stop, turn * calls, stamps, step)
         else:
             for call in range(first, first + calls):
-                if load_acquire(stop, 0) == 0:
-                    _call(table[2 * call], table[2 * call + 1])
+                _run(table, call, shared, stop)
             if stamps.shape[0] > 0:
                 stamps[step] = clock_ns()

@@ -30,12 +30,14 @@ from hetsched_kernels.recurrent_state import (
     write_step,
 )
 from hetsched_kernels.tile_f32 import tile_f32
+from hetsched_kernels.wide import full_width
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @block
 def _add(x: Any, y: Any) -> None:
+    full_width()
     for i in range(x.shape[0]):
         x[i] += y[i]
 
@@ -43,6 +45,7 @@ def _add(x: Any, y: Any) -> None:
 @block
 def _lstm_row(gates: Any, h: Any, c: Any, functions: Any, parameters: Any, limit: Any) -> None:
     """One sequence's step: gates i, o, f, c of its row become its new cell and state."""
+    full_width()
     n = h.shape[0]
     i, o, forget, cell = span(gates, 0, n), span(gates, n, n), span(gates, 2 * n, n), span(gates, 3 * n, n)
     apply_gate(span(gates, 0, 3 * n), functions, parameters, 0, limit)
@@ -121,6 +124,7 @@ def _gru_gates(row: Any, h: Any, reset: Any, bias: Any, functions: Any, paramete
 @block
 def _gru_state(row: Any, h: Any, given: Any, bias: Any, functions: Any, parameters: Any, limit: Any) -> None:
     """The new state from gates z, r and the hidden gate's product, which the reset gate scales where it came before."""
+    full_width()
     n = h.shape[0]
     z, r, hidden = span(row, 0, n), span(row, n, n), span(row, 2 * n, n)
     if bias.shape[0] > 0:

@@ -44,5 +44,10 @@ class Image(NamedTuple):
 
 
 def counters(steps: int) -> Array:
-    """The shared counters of a program: of every step the calls taken and the calls done, over all turns."""
-    return np.zeros(2 * steps * STRIDE, np.int64)
+    """What the threads of a program share: per step the calls taken and done, over all turns; then what :func:`refused` reads."""
+    return np.zeros((2 * steps + 1) * STRIDE, np.int64)
+
+
+def refused(shared: Array) -> int | None:
+    """The call whose kernel refused what it was given, None if none did."""
+    return int(shared[-STRIDE]) - 1 if shared[-STRIDE] else None

@@ -21,15 +21,18 @@ from hetsched_kernels import vectors as v
 from hetsched_kernels.compilation import block
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import I32P, U8P, for_range, intrinsic
-from hetsched_kernels.parts import ptr
+from hetsched_kernels.parts import as_i32, ptr, span
 from hetsched_kernels.target import target
 from hetsched_kernels.tile import COLS
 
 #: Rows of a tile, and tiles of rows that are summed at once.
 HEIGHT: Final = 16
 TALL: Final = 2
-#: Bytes of a configuration.
+#: Rows of a block of sums.
+BLOCK: Final = TALL * HEIGHT
+#: Bytes of a configuration, and with a block of sums.
 CONFIGURATION: Final = 64
+TILE_ROOM: Final = CONFIGURATION + BLOCK * COLS * 4
 _LINE = 64
 _WIDE = 3  # tiles of a panel: COLS columns where there are 512-bit vectors, and there are wherever there are tiles
 #: The tiles of the operands; those before them hold sums.
@@ -110,6 +113,24 @@ def configure_rows(room: Any, rows: Any, step: Any) -> None:
 def configure(room: Any, step: Any) -> None:
     """The same for all the rows that a tile has."""
     configure_rows(room, HEIGHT, step)
+
+
+@block
+def start_tiles(room: Any, m: Any, groups: Any) -> Any:
+    """Rows of ``m`` that tiles take, whole tiles (configured then), their step, and room for a block's sums.
+
+    Args:
+        room: uint8 [TILE_ROOM].
+        m: rows.
+        groups: groups of four along the depth.
+    """
+    step = depth_step(groups)
+    wholes = m // HEIGHT * HEIGHT if step else 0
+    if wholes and not permitted():
+        wholes = 0
+    if wholes:
+        configure(span(room, 0, CONFIGURATION), step)
+    return wholes, step, as_i32(room, CONFIGURATION, BLOCK * COLS * 4)
 
 
 def _sums(b: Any, args: Any, tall: int) -> None:

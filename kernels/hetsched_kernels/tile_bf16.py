@@ -6,6 +6,7 @@ meet in one step, so activations come as words of two bfloat16: of every eight v
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import llvmlite.ir as ir
@@ -13,10 +14,12 @@ from numba import types
 
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
+from hetsched_kernels.few_bits import MINS
 from hetsched_kernels.groups import CHUNK, ZEROS
-from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
+from hetsched_kernels.lowlevel import F32P, I32P, I64P, U8P, alloca_once, for_range, intrinsic
 from hetsched_kernels.target import target
 from hetsched_kernels.tile import LANES
+from hetsched_kernels.tile_bits import Form, Panel, emit_row
 from hetsched_kernels.tile_f32 import row_within
 
 _HEIGHTS = (4, 2, 1)
@@ -46,20 +49,29 @@ def _bfloat16(value: int) -> int:
 
 
 class _Steps:
-    """How a word of codes, moved so that a step's nibbles are lowest in each half, meets a pair of activations."""
+    """How a word of codes meets pairs of activations, in four steps of two nibbles."""
 
     def __init__(self, zero: int) -> None:
         self.zero, self.native = zero, target().bf16 and LANES == 16
         if self.native:
             self.table = _table(zero)
 
-    def weights(self, b: Any, word: Any) -> tuple[Any, ...]:
-        """What the rows of a tile share."""
+    def weights(self, b: Any, codes: Any, step: int) -> tuple[Any, ...]:
+        """What the rows of a tile share: nibbles ``step`` and ``step`` + 4 of each word."""
+        word = self._moved(b, codes, 4 * step)
         if self.native:
             return (v.call(b, "llvm.x86.avx512.permvar.hi.512", _SHORTS, [self.table, b.bitcast(word, _SHORTS)]),)
         halves = [word, b.lshr(word, v.constant(_WORDS, _HALF))]
         codes = [b.sub(b.and_(half, v.constant(_WORDS, 15)), v.constant(_WORDS, self.zero)) for half in halves]
         return tuple(b.sitofp(code, _FLOATS) for code in codes)
+
+    def _moved(self, b: Any, codes: Any, by: int) -> Any:
+        """Bits moved down, every other time by the unit that does not multiply; what comes into the upper end is not looked at."""
+        if not (self.native and target().vbmi and by % 8):
+            return b.lshr(codes, v.constant(_WORDS, by))
+        quads = v.vector(v.I8, 4 * LANES)
+        starts = ir.Constant(quads, [ir.Constant(v.I8, ((by + 8 * (i % 8)) % 64)) for i in range(4 * LANES)])
+        return b.bitcast(v.call(b, "llvm.x86.avx512.pmultishift.qb.512", quads, [starts, b.bitcast(codes, quads)]), _WORDS)
 
     def add(self, b: Any, total: Any, weights: tuple[Any, ...], pair: Any) -> Any:
         """The sum with the two products of each lane added; ``pair`` is an int32."""
@@ -92,7 +104,7 @@ def micro(b: Any, args: Any, height: int, with_mins: bool) -> None:
             for t in range(4):
                 word = v.load(b, b.gep(base, [v.index(4 * LANES * t)]), _WORDS, 1)
                 for i in range(4):
-                    weights = steps.weights(b, b.lshr(word, v.constant(_WORDS, 4 * i)))
+                    weights = steps.weights(b, word, i)
                     for row, source in zip(parts, inputs, strict=True):
                         pair = b.load(b.gep(source, [b.add(at, v.index(4 * t + i))]))
                         b.store(steps.add(b, b.load(row[i]), weights, pair), row[i])
@@ -156,3 +168,66 @@ def tile_4_bf16_min(
 ) -> None:  # fmt: skip
     """As :data:`tile_4_bf16`, of code · scale + minimum."""
     _with_mins(c, x, lx, xn, lg, s, m, groups, chunks, y, ly, rows)
+
+
+class _Group:
+    """What all panels share of one group: its number, the larger group that it is in, and the activations' sum."""
+
+    def __init__(self, b: Any, form: Form, number: Any) -> None:
+        self.number, self.larger = number, b.sdiv(number, form.per)
+        self.share = b.load(b.gep(form.x_sums, [number]))
+
+
+class _Panel(Panel):
+    """One panel: each step of four has a sum of its own, so that they overlap."""
+
+    def __init__(self, b: Any, form: Form, number: Any, total: Any, zero: int) -> None:
+        super().__init__(b, form, number, total)
+        self._steps, self._parts = _Steps(zero), [alloca_once(b, _FLOATS) for _ in range(4)]
+
+    def begin(self, b: Any, group: Any) -> None:
+        """Start a group's sums at 0."""
+        for slot in self._parts:
+            b.store(v.constant(_FLOATS, 0.0), slot)
+
+    def add_chunk(self, b: Any, chunk: Any, fields: range) -> None:
+        """A whole chunk."""
+        base, at = self.chunk(b, chunk, fields), b.mul(chunk, v.index(CHUNK // 2))
+        for t in range(4):
+            word = v.load(b, b.gep(base, [v.index(4 * LANES * t)]), _WORDS, 1)
+            for i, slot in enumerate(self._parts):
+                weights = self._steps.weights(b, word, i)
+                pair = b.load(b.gep(self.form.x, [b.add(at, v.index(4 * t + i))]))
+                b.store(self._steps.add(b, b.load(slot), weights, pair), slot)
+
+    def end(self, b: Any, group: Any) -> None:
+        """Add the group's sums times its scales."""
+        first, second, third, fourth = (b.load(slot) for slot in self._parts)
+        whole = b.fadd(b.fadd(first, second), b.fadd(third, fourth))
+        scale = self.scales(b, group.number, group.larger, v.index(0), self.form.larger_at)
+        b.store(v.multiply_add(b, whole, scale, b.load(self.total)), self.total)
+        self.add_minimum(b, group)
+
+
+_ROW = (U8P, I64P, I32P, F32P, F32P, _I)
+
+
+@intrinsic
+def _row(tc: Any, data: Any, shape: Any, x: Any, x_sums: Any, out: Any, panels: Any) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        data, shape, x, x_sums, out, panels = args
+        given = (data, shape, x, x_sums, x_sums, out, panels)
+        mins = b.icmp_signed("!=", b.load(b.gep(shape, [v.index(MINS)])), v.index(0))
+        with b.if_else(mins) as (has, none):
+            for branch, zero in ((has, 0), (none, ZEROS[4])):
+                with branch:
+                    emit_row(b, given, 4, _Group, partial(_Panel, zero=zero))
+        return context.get_dummy_value()
+
+    return types.none(*_ROW), codegen
+
+
+@external(*_ROW)
+def row_4_bf16(data: Any, shape: Any, x: Any, x_sums: Any, out: Any, panels: Any) -> None:
+    """As :data:`hetsched_kernels.tile_bits.row` for 4-bit codes, with a row of bfloat16 pairs and float32 sums of its groups."""
+    _row(data, shape, x, x_sums, out, panels)

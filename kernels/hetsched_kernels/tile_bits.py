@@ -93,7 +93,7 @@ def _in_place(b: Any, chunk: Any, bits: int) -> list[tuple[Any, int]]:
     return [(field, 0) for field in _wide(b, chunk, bits)]
 
 
-class _Form:
+class Form:
     """A weight's descriptor, its row, and the registers that a panel's sums live in."""
 
     def __init__(self, b: Any, args: Any, bits: int) -> None:
@@ -116,20 +116,20 @@ def _halves(b: Any, pointer: Any) -> Any:
     return v.half_to_float(b, v.load(b, pointer, v.vector(v.I16, LANES), 2))
 
 
-class _Group:
+class Group:
     """What all panels share of one group: its number, the larger group that it is in, and the activations' scale and sum."""
 
-    def __init__(self, b: Any, form: _Form, number: Any) -> None:
+    def __init__(self, b: Any, form: Form, number: Any) -> None:
         self.number, self.larger = number, b.sdiv(number, form.per)
         whole = b.load(b.gep(form.x_sums, [number]))
         self.scale = b.load(b.gep(form.x_scales, [number]))
         self.start, self.share = b.mul(whole, form.minus), b.fmul(self.scale, b.sitofp(whole, v.F32))
 
 
-class _Panel:
+class Panel:
     """One panel of a weight: where its parts are, and what its row has summed so far."""
 
-    def __init__(self, b: Any, form: _Form, number: Any, total: Any) -> None:
+    def __init__(self, b: Any, form: Form, number: Any, total: Any) -> None:
         self.form, self.total = form, total
         self.base = b.gep(form.data, [b.mul(number, form.stride)])
         self.codes = b.gep(self.base, [form.codes_at])
@@ -157,25 +157,31 @@ class _Panel:
                     b.store(v.load(b, b.gep(start, [b.mul(place, v.index(4))]), _FLOATS, 4), slot)
         return b.load(slot)
 
-    def begin(self, b: Any, group: _Group) -> None:
+    def begin(self, b: Any, group: Group) -> None:
         """Start a group's sums at -zero · Σx."""
         for slot in self.form.acc.values():
             b.store(v.constant(_WORDS, 0), slot)
         b.store(v.splat(b, group.start, LANES), self.form.acc[0])
 
+    def chunk(self, b: Any, number: Any, fields: range) -> Any:
+        """Where a chunk lies; at its first field the one that comes later is asked for."""
+        size = 4 * LANES * self.form.bits
+        base = b.gep(self.codes, [b.mul(number, v.index(size))])
+        for line in range(0, size, _LINE) if fields.start == 0 else ():
+            v.prefetch(b, b.gep(base, [v.index(_AHEAD + line)]))
+        return base
+
     def add_chunk(self, b: Any, chunk: Any, fields: range) -> None:
         """Fields ``fields`` of a chunk."""
         form = self.form
-        base, at = b.gep(self.codes, [b.mul(chunk, v.index(4 * LANES * form.bits))]), b.mul(chunk, v.index(CHUNK))
-        for line in range(0, 4 * LANES * form.bits, _LINE) if fields.start == 0 else ():
-            v.prefetch(b, b.gep(base, [v.index(_AHEAD + line)]))
+        base, at = self.chunk(b, chunk, fields), b.mul(chunk, v.index(CHUNK))
         for j, (field, up) in enumerate(_in_place(b, base, form.bits)):
             if j in fields:
                 four = v.splat(b, v.load(b, b.gep(form.x, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
                 acc = form.acc[up]
                 b.store(v.dot4(b, b.load(acc), field, four, small=form.bits < 8 and form.bits not in _SHIFTED), acc)
 
-    def end(self, b: Any, group: _Group) -> None:
+    def end(self, b: Any, group: Group) -> None:
         """Add the group's sums times its scales."""
         form, whole = self.form, b.load(self.form.acc[0])
         for up, slot in form.acc.items():
@@ -184,13 +190,18 @@ class _Panel:
         factor = b.fmul(scale, v.splat(b, group.scale, LANES))
         b.store(v.multiply_add(b, b.sitofp(whole, _FLOATS), factor, b.load(self.total)), self.total)
         if form.bits in WITH_MINS:
-            with b.if_then(form.has_mins):
-                low = self.scales(b, group.number, group.larger, form.mins_at, form.larger_mins_at)
-                low = b.select(form.is_scaled, b.fneg(low), low)
-                b.store(v.multiply_add(b, low, v.splat(b, group.share, LANES), b.load(self.total)), self.total)
+            self.add_minimum(b, group)
+
+    def add_minimum(self, b: Any, group: Any) -> None:
+        """Add the group's minimum times the sum of the activations, where there is one."""
+        form = self.form
+        with b.if_then(form.has_mins):
+            low = self.scales(b, group.number, group.larger, form.mins_at, form.larger_mins_at)
+            low = b.select(form.is_scaled, b.fneg(low), low)
+            b.store(v.multiply_add(b, low, v.splat(b, group.share, LANES), b.load(self.total)), self.total)
 
 
-def _sums_of_group(b: Any, form: _Form, panel: _Panel, first: Any, groups: list[_Group]) -> None:
+def _sums_of_group(b: Any, form: Form, panel: Panel, first: Any, groups: list[Group]) -> None:
     """A group of one panel; the two groups of one chunk where that is how they lie."""
     if len(groups) > 1:
         chunk = b.sdiv(first, v.index(2))
@@ -205,18 +216,21 @@ def _sums_of_group(b: Any, form: _Form, panel: _Panel, first: Any, groups: list[
     panel.end(b, groups[0])
 
 
-def emit_row(b: Any, args: Any, bits: int) -> None:
-    """The product of a row and panels of ``bits`` a code; ``args`` as :data:`row`."""
+def emit_row(b: Any, args: Any, bits: int, group_of: Any = Group, panel_of: Any = Panel) -> None:
+    """The product of a row and panels of ``bits`` a code; ``args`` as :data:`row`.
+
+    ``group_of`` and ``panel_of`` make what stands for a group and for a panel: they say what a product is.
+    """
     *_, out, panels = args
-    form, per = _Form(b, args, bits), 2 if bits in OF_HALVES else 1
+    form, per = Form(b, args, bits), 2 if bits in OF_HALVES else 1
     total = alloca_once(b, _FLOATS)
     with for_range(b, panels, intp=v.I64) as loop:
         v.store(b, v.constant(_FLOATS, 0.0), b.gep(out, [b.mul(loop.index, v.index(LANES))]), 4)
     with for_range(b, b.sdiv(form.groups, v.index(per)), intp=v.I64) as outer:
         first = b.mul(outer.index, v.index(per))
-        groups = [_Group(b, form, b.add(first, v.index(i))) for i in range(per)]
+        groups = [group_of(b, form, b.add(first, v.index(i))) for i in range(per)]
         with for_range(b, panels, intp=v.I64) as loop:
-            panel, to = _Panel(b, form, loop.index, total), b.gep(out, [b.mul(loop.index, v.index(LANES))])
+            panel, to = panel_of(b, form, loop.index, total), b.gep(out, [b.mul(loop.index, v.index(LANES))])
             b.store(v.load(b, to, _FLOATS, 4), total)
             panel.ask(b, outer.index)
             _sums_of_group(b, form, panel, first, groups)

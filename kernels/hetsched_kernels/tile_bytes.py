@@ -12,11 +12,14 @@ from numba import types
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
+from hetsched_kernels.target import target
 from hetsched_kernels.tile import LANES, heights
 from hetsched_kernels.tile_f32 import row_within
 
 #: Rows of a tile.
 ROWS: Final = heights()[0]
+#: Whether rows are multiplied as matrices of signed bytes, two by two (aarch64's ``smmla``).
+SIGNED: Final = target().i8mm
 #: Values of k of a step; a group is whole steps.
 STEP: Final = 16
 _WORDS, _FLOATS = v.vector(v.I32, LANES), v.vector(v.F32, LANES)
@@ -24,33 +27,64 @@ _I = types.int64
 _PARAMETERS = (U8P, U8P, _I, F32P, I32P, F32P, F32P, _I, _I, _I, _I, F32P, _I)
 
 
+def _dot_sums(b: Any, codes: Any, inputs: list[Any], starts: list[Any], first: Any, steps: Any) -> list[Any]:
+    """A group's sums of every row, from ``starts`` on: four values of k of LANES columns by four of a row."""
+    acc = [alloca_once(b, _WORDS) for _ in inputs]
+    for slot, start in zip(acc, starts, strict=True):
+        b.store(v.splat(b, start, LANES), slot)
+    with for_range(b, steps, intp=v.I64) as inner:
+        at = b.mul(b.add(first, inner.index), v.index(STEP))
+        base = b.gep(codes, [b.mul(at, v.index(LANES))])
+        for j in range(STEP // 4):
+            field = v.load(b, b.gep(base, [v.index(4 * LANES * j)]), _WORDS, 1)
+            for slot, source in zip(acc, inputs, strict=True):
+                four = v.splat(b, v.load(b, b.gep(source, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
+                b.store(v.dot4(b, b.load(slot), field, four), slot)
+    return [b.load(slot) for slot in acc]
+
+
+def _matrix_sums(b: Any, codes: Any, inputs: list[Any], first: Any, steps: Any) -> list[Any]:
+    """The same of signed codes by ``smmla``: two rows by two columns, eight values of k, of an even number of rows."""
+    pairs, eights, quads = [inputs[m : m + 2] for m in range(0, len(inputs), 2)], v.vector(v.I8, 16), v.vector(v.I64, 2)
+    acc = [[alloca_once(b, _WORDS) for _ in range(2)] for _ in pairs]
+    for slot in [slot for slots in acc for slot in slots]:
+        b.store(v.constant(_WORDS, 0), slot)
+    with for_range(b, steps, intp=v.I64) as inner:
+        at = b.mul(b.add(first, inner.index), v.index(STEP))
+        base = b.gep(codes, [b.mul(at, v.index(LANES))])
+        fields = [v.load(b, b.gep(base, [v.index(4 * LANES * j)]), _WORDS, 1) for j in range(STEP // 4)]
+        for half, slots, pair in ((half, *both) for half in range(2) for both in zip(acc, pairs, strict=True)):
+            rows = [v.load(b, b.gep(source, [at]), quads, 1) for source in pair]
+            left = b.bitcast(b.shuffle_vector(*rows, v.lanes([half, 2 + half])), eights)
+            for slot, order in zip(slots, ([0, 4, 1, 5], [2, 6, 3, 7]), strict=True):
+                right = b.bitcast(b.shuffle_vector(*fields[2 * half : 2 * half + 2], v.lanes(order)), eights)
+                b.store(v.call(b, "llvm.aarch64.neon.smmla.v4i32.v16i8", _WORDS, [b.load(slot), left, right]), slot)
+    halves = ([0, 1, 4, 5], [2, 3, 6, 7])
+    return [b.shuffle_vector(*(b.load(slot) for slot in slots), v.lanes(order)) for slots in acc for order in halves]
+
+
 def emit_rows(b: Any, args: Any, height: int) -> None:
     """One microkernel of ``height`` rows by a panel; ``args`` as :data:`rows_8`."""
     codes, x, ldx, x_scales, x_sums, scales, mins, zero, has_mins, groups, steps, out, stored = args
     rows = [row_within(b, m, stored) for m in range(height)]
     inputs, starts = [b.gep(x, [b.mul(ldx, row)]) for row in rows], [b.mul(groups, row) for row in rows]
-    totals, acc = ([alloca_once(b, kind) for _ in rows] for kind in (_FLOATS, _WORDS))
+    totals = [alloca_once(b, _FLOATS) for _ in rows]
     minus = b.sub(v.I32(0), b.trunc(zero, v.I32))
     for slot in totals:
         b.store(v.constant(_FLOATS, 0.0), slot)
     with for_range(b, groups, intp=v.I64) as outer:
-        places = [b.add(start, outer.index) for start in starts]
-        for slot, place in zip(acc, places, strict=True):
-            b.store(v.splat(b, b.mul(b.load(b.gep(x_sums, [place])), minus), LANES), slot)
-        with for_range(b, steps, intp=v.I64) as inner:
-            at = b.mul(b.add(b.mul(outer.index, steps), inner.index), v.index(STEP))
-            base = b.gep(codes, [b.mul(at, v.index(LANES))])
-            for j in range(STEP // 4):
-                field = v.load(b, b.gep(base, [v.index(4 * LANES * j)]), _WORDS, 1)
-                for slot, source in zip(acc, inputs, strict=True):
-                    four = v.splat(b, v.load(b, b.gep(source, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
-                    b.store(v.dot4(b, b.load(slot), field, four), slot)
+        places, first = [b.add(start, outer.index) for start in starts], b.mul(outer.index, steps)
+        if SIGNED:
+            sums = _matrix_sums(b, codes, inputs, first, steps)
+        else:
+            begins = [b.mul(b.load(b.gep(x_sums, [place])), minus) for place in places]
+            sums = _dot_sums(b, codes, inputs, begins, first, steps)
         line = b.mul(outer.index, v.index(LANES))
         scale = v.load(b, b.gep(scales, [line]), _FLOATS, 4)
         shares = [b.load(b.gep(x_scales, [place])) for place in places]
-        for total, slot, own in zip(totals, acc, shares, strict=True):
+        for total, whole, own in zip(totals, sums, shares, strict=True):
             factor = b.fmul(scale, v.splat(b, own, LANES))
-            b.store(v.multiply_add(b, b.sitofp(b.load(slot), _FLOATS), factor, b.load(total)), total)
+            b.store(v.multiply_add(b, b.sitofp(whole, _FLOATS), factor, b.load(total)), total)
         with b.if_then(b.icmp_signed("!=", has_mins, v.index(0))):
             minimum = v.load(b, b.gep(mins, [line]), _FLOATS, 4)
             for total, place, own in zip(totals, places, shares, strict=True):
@@ -67,7 +101,7 @@ def _rows(
     steps: Any, out: Any, rows: Any,
 ) -> Any:  # fmt: skip
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        known = heights()
+        known = [h for h in heights() if h > 1 or not SIGNED]
         for height, below in zip(known, (*known[1:], 0), strict=True):
             with b.if_then(b.and_(b.icmp_signed(">", args[-1], v.index(below)), b.icmp_signed("<=", args[-1], v.index(height)))):
                 emit_rows(b, args, height)
@@ -84,14 +118,14 @@ def rows_8(
     """out[rows, LANES] = Σ over groups of ((code - zero) · scale + minimum) times activations.
 
     Args:
-        codes: uint8 [depth / 4, LANES, 4].
+        codes: uint8 [depth / 4, LANES, 4]; where SIGNED int8, less their zero.
         x: int8 activations.
         ldx: their row stride.
         x_scales: float32 [rows, groups].
         x_sums: int32 [rows, groups], the sums of the activations of each group.
         scales: float32 [groups, LANES].
         mins: float32 [groups, LANES], or anything.
-        zero: the code of 0.
+        zero: the code of 0; 0 where SIGNED.
         has_mins: whether there are minima.
         groups: groups along k.
         steps: steps of a group.

@@ -42,7 +42,7 @@ def test_a_phone_plan_on_three_delegates(name: str, dims: dict[str, int], tmp_pa
     assert ran.check is not None and ran.check.passed, ran.check and ran.check.sentence()
     compared = [c for c in ran.check.checks if c.verdict != "constant"]
     assert len(compared) > 0.9 * len(planned.graph.ops) and min(c.difference.cosine for c in compared) > WORST
-    assert {c.queue for c in compared} == {"cpu", "gpu", "npu"}
+    assert {c.queue for c in compared} == {"cpu", "gpu", "npu"} and {c.verdict for c in compared} == {"ok"}
     summary = ran.summary()
     assert summary["delegates"]["gpu"] == ["wgpu"] and summary["delegates"]["npu"] == ["qnn"] and "npu" in summary["emulated"]
     assert {s.queue for s in ran.trace.spans if s.kind == "segment"} == {"cpu", "gpu", "npu"}

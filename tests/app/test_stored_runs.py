@@ -116,15 +116,15 @@ def test_bad_arguments_are_told_as_ever(plan_file: Path, run: Runner) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    ["plan p", "run", "run --json", "run p --repeat", "run p --repeat x", "run p --repeat=3", "run p --repeat 3 --repeat 4", "run p --check",
-     "run p --seed -1", "run p q", "run p --input", "run p -o --json", "run p --json --json", "run --json p", ""],
+    ["plan p", "run", "run --json", "run p --repeat", "run p --repeat x", "run p --repeat=3", "run p --repeat 3 --repeat 4",
+     "run p --check", "run p --seed -1", "run p q", "run p --input", "run p -o --json", "run p --json --json", "run --json p", ""],
 )  # fmt: skip
 def test_what_only_the_parser_reads(args: str) -> None:
     assert quick._read(args.split()) is None
 
 
 def test_what_is_read_at_once() -> None:
-    assert quick._read("run p --repeat 3 --json --input x -o y --seed 2".split()) == (
+    assert quick._read(["run", "p", "--repeat", "3", "--json", "--input", "x", "-o", "y", "--seed", "2"]) == (
         Path("p"), {"repeat": 3, "seed": 2}, {"inputs": Path("x"), "output": Path("y")}, True,
     )  # fmt: skip
     assert quick._read(["run", "p"]) == (Path("p"), {}, {}, False)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hetsched_cost_models.host import detect as detect_machine
@@ -147,7 +148,7 @@ def test_rates_of_a_host_queue_are_those_of_one_core() -> None:
     assert rates.bandwidth_bytes_s == 10e9
     assert rates.vector_bytes_s == pytest.approx(20e9)
     overrides = {k: v.value for k, v in rates.processor.utilisation.items()}
-    assert class_shares(rates.family, "f32", overrides)[1:] == [0.5] * 9
+    assert class_shares(rates.family, "f32", overrides)[1:] == [0.5] * 10
     assert class_shares(rates.family, "i8", overrides)[1:6] == [0.25] * 5
     assert vector_factors(rates.family, "f32", overrides)[4] == pytest.approx(8.0)  # softmax
 
@@ -291,27 +292,66 @@ def test_the_faster_of_two_measurements_counts_probe_by_probe() -> None:
     assert both == _merged(machine, probes, old, new)
 
 
-def test_rate_and_byte_cost_of_a_class_are_told_apart() -> None:
-    from hetsched_cost_models.host.measure import rate_and_byte_s
+def test_costs_of_operations_bytes_and_results_are_told_apart() -> None:
+    from hetsched_cost_models.host.measure import fitted
     from hetsched_cost_models.host.probes import Probe
 
-    def timed(work: float, size: float, seconds: float) -> tuple[Probe, float]:
-        return Probe("conv/f32", work, lambda: None, size), seconds
+    def timed(work: float, size: float, seconds: float, results: float = 0.0) -> tuple[Probe, float]:
+        return Probe("conv/f32", work, lambda: None, size, results), seconds
 
-    exact = [timed(w, b, w / 50e9 + b * 2e-10) for w, b in ((1e8, 1e5), (1e7, 1e6), (5e7, 5e5))]
-    rate, byte_s = rate_and_byte_s(exact)
-    assert rate == pytest.approx(50e9)
-    assert byte_s == pytest.approx(2e-10)
+    shapes = ((1e8, 1e5, 4e4), (1e7, 1e6, 1e4), (5e7, 5e5, 3e5), (2e7, 2e5, 9e5))
+    exact = [timed(w, b, w / 50e9 + b * 2e-10 + r * 3e-10, r) for w, b, r in shapes]
+    assert fitted(exact) == (pytest.approx(50e9), pytest.approx(2e-10), pytest.approx(3e-10))
     # Bytes can cost nothing, but never less; a class bound by bytes alone keeps a finite rate.
-    rate, byte_s = rate_and_byte_s([timed(1e8, 1e6, 2e-3), timed(1e7, 1e6, 1e-4)])
+    rate, byte_s, _ = fitted([timed(1e8, 1e6, 2e-3), timed(1e7, 1e6, 1e-4), timed(2e7, 2e6, 2e-4)])
     assert byte_s == 0.0
     assert 50e9 <= rate <= 100e9
-    rate, byte_s = rate_and_byte_s([timed(1e6, 1e6, 1e-3), timed(1e6, 2e6, 2e-3)])
-    assert rate <= 4 * 1e9
+    rate, byte_s, _ = fitted([timed(1e6, 1e6, 1e-3), timed(1e6, 2e6, 2e-3), timed(1e6, 4e6, 4e-3)])
+    assert rate < 6e9, "four times the best probe's, before all is scaled"
     assert byte_s > 0
-    # What cannot be fitted exactly is right on average, in logarithms.
-    rate, byte_s = rate_and_byte_s([timed(1e8, 0.0, 1e-3), timed(1e8, 0.0, 4e-3)])
-    assert rate == pytest.approx(1e8 / 2e-3)
+    # What cannot be fitted exactly is right on average, in logarithms; two probes say nothing about more than a rate.
+    rate, byte_s, result_s = fitted([timed(1e8, 1e5, 1e-3, 1e4), timed(1e8, 2e5, 4e-3, 3e4)])
+    assert (rate, byte_s, result_s) == (pytest.approx(1e8 / 2e-3), 0.0, 0.0)
+
+
+def test_integers_of_floats_have_figures_of_their_own() -> None:
+    from hetsched_cost_models.operators import CLASSES
+    from hetsched_cost_models.parameters import DYNAMIC, class_shares, matrix_factors, result_factors
+    from hetsched_cost_models.roofline import overrides_of, queue_rates
+
+    machine = _machine()
+    measured = _measurement(machine)
+    measured.rates[f"conv/{DYNAMIC}"] = 20e9
+    measured.vector.update({"matrix/conv/i8": 3.0, f"matrix/conv/{DYNAMIC}": 5.0, "result/conv/i8": 7.0})
+    rates = queue_rates(soc_of(machine, measured), "cpu:2")
+    conv, product = CLASSES.index("conv"), CLASSES.index("gemm")
+    for figures, static, dynamic in ((class_shares, 0.25, 0.05), (matrix_factors, 3.0, 5.0), (result_factors, 7.0, 7.0)):
+        for peak, wanted in (("i8", static), (DYNAMIC, dynamic)):
+            assert figures(rates.family, peak, overrides_of(rates))[conv] == pytest.approx(wanted)
+    assert class_shares(rates.family, DYNAMIC, overrides_of(rates))[product] == pytest.approx(0.25), "none of its own"
+
+
+def test_a_cold_call_moves_through_memory() -> None:
+    from hetsched_cost_models.host.probes_cold import Cold
+
+    seen: list[tuple[int, int, int]] = []
+    x, y, out = np.ones(1 << 20, np.float32), np.ones(1 << 20, np.float32), np.zeros(1 << 20, np.float32)
+    call = Cold(lambda a, b, c, n: seen.append((a.ctypes.data, b.ctypes.data, c.ctypes.data)), (x, y, out, 3), (1,), (2,))
+    for _ in range(6):
+        call()
+    warm, reads, writes = (set(column) for column in zip(*seen, strict=True))
+    assert warm == {x.ctypes.data}
+    assert len(reads) >= 2 and len(writes) >= 2 and not reads & writes
+    assert all(address % 64 == 0 for address in reads | writes)
+
+
+@pytest.mark.skipif(len(detect_machine().cores) < 2, reason="one core")
+def test_shared_work_is_counted_once_a_turn() -> None:
+    from hetsched_cost_models.host.chip import team_of
+    from hetsched_cost_models.host.probes_shared import Shared
+
+    shared = Shared(team_of(detect_machine().cores))
+    assert 0.0 < shared.together_s() < 20.0 * shared.alone_s()
 
 
 @pytest.mark.parametrize("broken", ["never set", "slow"])

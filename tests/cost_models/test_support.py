@@ -52,6 +52,7 @@ def test_runtime_picks_the_table(accelerator: str | None, runtime: str, expected
         ("hexagon-qnn", "LpPool", "w8a8", "only in float.*QDQ not supported"),
         ("hexagon-qnn", "ConvInteger", "f16", "only in integers"),
         ("hexagon-qnn", "Loop", "f16", "control flow not supported"),
+        ("hexagon-qnn", "Erf", "f16", "only inside a Gelu"),
         ("hexagon-qnn", "NoSuchOp", "f16", "NoSuchOp is not in the operator list of Qualcomm HTP"),
         ("apu-litert", "Clip", "w8a8", None),  # as Min and Max
         ("apu-litert", "Erf", "f16", None),  # as Tanh, Mul, Add

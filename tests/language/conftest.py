@@ -73,7 +73,8 @@ def vocabulary_fields() -> dict[str, Any]:
     control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     words = [chr(c) for c in range(ord("a"), ord("z") + 1)] + ["Ġ", "Ċ", ".", "?", "th", "he", "Ġa"]
     tokens = control + words + [f"<unused{i}>" for i in range(small.VOCAB - len(control) - len(words))]
-    template = "{% for m in messages %}<|im_start|>{{ m.role[0] }}{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>a{% endif %}"
+    turns = "{% for m in messages %}<|im_start|>{{ m.role[0] }}{{ m.content }}<|im_end|>{% endfor %}"
+    template = turns + "{% if add_generation_prompt %}<|im_start|>a{% endif %}"
     return {
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [3 if t in control else 1 for t in tokens], "tokenizer.ggml.merges": ["t h", "h e", "Ġ a"],

@@ -120,7 +120,9 @@ def small(family: str, out: Path) -> None:
     ids = np.random.default_rng(3).integers(3, config.vocab_size, 24).tolist()
     with torch.no_grad():
         logits = model(torch.tensor([ids])).logits[0]
-    np.savez_compressed(folder / "golden.npz", ids=np.array(ids, np.int32), logits=logits.numpy(), greedy=np.array(greedy(model, ids, 16), np.int32))
+    np.savez_compressed(
+        folder / "golden.npz", ids=np.array(ids, np.int32), logits=logits.numpy(), greedy=np.array(greedy(model, ids, 16), np.int32)
+    )
     print(family, sum(p.numel() for p in weights.values()), "parameters", greedy(model, ids, 16), float(logits.std()))
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 TEXTS = [
     "The capital of France is Paris.", "It's 1234.5 and they'll say \"we've\" — won't they?", "Grüße aus Köln, naïve café, Ωmega.",
-    "日本語のテスト 🙂👍🏽 и русский текст", "x² + ½ = Ⅷ ٣٤ १२", "tabs\tand\n\nnew lines   \n  with   spaces  ", "  leading", "a\u00a0b\u2003c\u3000d",
-    "def f(x):\n    return x**2  # 100%\n", "http://example.org/a?b=c&d=e_f-g", "'S 'T 'LL can'T", "\r\n\r\nCRLF\r\n", "0", " ", "e\u0301 \u200b \ufeff",
+    "日本語のテスト 🙂👍🏽 и русский текст", "x² + ½ = Ⅷ ٣٤ १२", "tabs\tand\n\nnew lines   \n  with   spaces  ", "  leading",
+    "a\u00a0b\u2003c\u3000d", "def f(x):\n    return x**2  # 100%\n", "http://example.org/a?b=c&d=e_f-g", "'S 'T 'LL can'T",
+    "\r\n\r\nCRLF\r\n", "0", " ", "e\u0301 \u200b \ufeff",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Steps of small decoders of every family against the reference executor, whatever the split into steps; the cache's formats; stored weights."""
+"""Steps of small decoders against the reference executor, however a prompt is cut; formats of the cache; stored weights."""
 
 from __future__ import annotations
 
@@ -122,5 +122,5 @@ def test_what_is_refused(write_decoder: WriteDecoder, tmp_path: Path) -> None:
             model.compute([1], model.sequence(), scored=2)
     short = tmp_path / "short.gguf"
     short.write_bytes(path.read_bytes()[:-64])
-    with pytest.raises(ModelError, match="the weights of short.gguf are absent"):
+    with pytest.raises(ModelError, match=r"the weights of short\.gguf are absent"):
         LanguageModel(short)

@@ -108,5 +108,5 @@ def test_templates_run_in_a_sandbox() -> None:
     with pytest.raises(OptionError, match="refuses these messages: no system"):
         render("{{ raise_exception('no system') }}", messages)
     with pytest.raises(ModelError, match="more than"):
-        render("{% for i in range(99999) %}{% for j in range(9999) %}xxxxxxxxxxxxxxxx{% endfor %}{% endfor %}", messages)
+        render("{% for i in range(99999) %}{{ 'x' * 999999 }}{% endfor %}", messages)
     assert render("{{ bos_token }}{{ messages[0].content | tojson }}{{ eos_token }}", messages, begin="<s>", end="</s>") == '<s>"hi"</s>'

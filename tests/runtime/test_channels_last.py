@@ -213,3 +213,23 @@ def test_which_sums_a_convolution_computes(tmp_path: Any) -> None:
     found = {op.outputs[0]: after for op in loaded.ops if (after := sum_after(op, loaded)) is not None}
     assert {name: after.outputs[0] for name, after in found.items()} == {"d": "f"}
     assert added(next(op for op in loaded.ops if op.outputs == ("d",)), found["d"]) == "a"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_transposed_convolution_whose_windows_lie_side_by_side(against_ort: Any, stored: bool, size: int) -> None:
+    rng = np.random.default_rng(4)
+    constants: dict[str, Any] = {
+        "w": (rng.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32), "t": (rng.standard_normal((8, 10, 2, size)) * 0.3).astype(np.float32),
+        "b": rng.standard_normal(10).astype(np.float32),
+    }  # fmt: skip
+    nodes: list[Any] = [("Conv", ["x", "w"], ["a"], {"pads": [1] * 4})]
+    given = "a"
+    if stored:
+        pair, more = quantized("q", "a", 0.05, np.uint8(130))
+        nodes, constants, given = [*nodes, *pair], constants | more, "q"
+    nodes += [("ConvTranspose", [given, "t", "b"], ["c"], {"strides": [2, size]}), ("Relu", ["c"], ["y"], {})]
+    x = rng.standard_normal((2, 3, 5, 9)).astype(np.float32)
+    for passes in (False, True):
+        ours, theirs = against_ort(nodes, {"x": x}, constants, passes=passes)
+        np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-4, atol=1e-5 if not stored else 0.05)

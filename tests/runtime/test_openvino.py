@@ -58,9 +58,7 @@ def test_what_it_does_not_take_is_refused_by_name(save: Save, plan_by_hand: Hand
 
 
 @here
-def test_an_op_that_the_plug_in_leaves_out_is_named(
-    chain: Any, plan_by_hand: HandPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_op_that_the_plug_in_leaves_out_is_named(chain: Any, plan_by_hand: HandPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = chain("Relu", "Exp")
     monkeypatch.setattr(openvino, "_left_out", lambda model: ["t1"])
     with pytest.raises(UnsupportedModelError, match=r"'/user/node_1' \(Exp\) cannot run with OpenVINO: its CPU plug-in does not take it"):

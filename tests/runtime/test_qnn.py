@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,18 @@ def test_targets_are_those_of_the_soc_files(soc: str) -> None:
     assert qnn.options_for(target, half=True)["htp_arch"] == target.htp_arch
 
 
+@here
+@pytest.mark.parametrize("soc", [s for s in TARGETS if s != PHONE])
+def test_every_soc_has_its_own_contexts(half: Graph, plan_by_hand: HandPlan, soc: str, contexts: Path) -> None:
+    with compile_plan(half, on_npu(half, plan_by_hand), soc=load_soc(soc), delegate={"npu": "qnn"}) as executable:
+        got = executable.run({"x": np.ones((2, 8), np.float32)}).outputs["y"]
+    np.testing.assert_allclose(got.sum(1), 1.0, atol=5e-3)
+    (context,) = stored(contexts)
+    assert context.parent.name == TARGETS[soc][1]
+    with pytest.raises(DelegateError, match=f"was made for {soc}"):
+        qnn_context.check_context(context, Target.of(load_soc(PHONE)))
+
+
 def test_keys_depend_on_all_that_a_context_depends_on(phone: SoC) -> None:
     target, other = Target.of(phone), Target.of(load_soc("snapdragon-8-elite"))
     plain, half = (qnn.options_for(target, half=h) for h in (False, True))
@@ -258,6 +271,30 @@ def test_a_device_that_is_lost_is_named(half: Graph, plan_by_hand: HandPlan, pho
             executable.run({"x": np.zeros((2, 8), np.float32)})
         compiled.session = session
         assert np.isfinite(executable.run({"x": np.zeros((2, 8), np.float32)}).outputs["y"]).all()
+
+
+@here
+def test_a_device_that_does_not_answer_at_its_third_run(half: Graph, plan_by_hand: HandPlan, phone: SoC) -> None:
+    class Stuck:
+        runs = 0
+
+        def __init__(self, session: Any) -> None:
+            self.session = session
+
+        def run_with_iobinding(self, binding: Any, options: Any) -> None:
+            self.runs += 1
+            while self.runs == 3 and not options.terminate:
+                time.sleep(0.01)
+            self.session.run_with_iobinding(binding, options)
+
+    x = {"x": np.ones((2, 8), np.float32)}
+    with compile_plan(half, on_npu(half, plan_by_hand), soc=phone, delegate={"npu": "qnn"}) as executable:
+        compiled = executable.workers[0].jobs[0].compiled
+        compiled.session = Stuck(compiled.session)
+        with pytest.raises(ExecutionError, match="longer than its time limit"):
+            executable.run(x, repeat=4, timeout_s=3.0)
+        assert compiled.session.runs == 3
+        assert np.isfinite(executable.run(x).outputs["y"]).all()
 
 
 @here

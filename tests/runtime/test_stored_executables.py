@@ -85,6 +85,29 @@ def test_an_executable_that_has_run_is_stored_the_same(graph: Graph, plan_by_han
     assert all(np.array_equal(before.arrays[n], after.arrays[n]) for n in before.arrays)
 
 
+def test_an_index_out_of_range_is_told_with_its_node(plan_by_hand: HandPlan, tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    table = numpy_helper.from_array(np.arange(20, dtype=np.float32).reshape(5, 4), "table")
+    nodes = [helper.make_node("Gather", ["table", "i"], ["g"], "lookup"), helper.make_node("Neg", ["g"], ["y"], "negative")]
+    i, y = helper.make_tensor_value_info("i", 7, [3]), helper.make_tensor_value_info("y", 1, None)
+    model = helper.make_model(helper.make_graph(nodes, "g", [i], [y], [table]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx")
+    graph = standard(load_model(tmp_path / "m.onnx"))
+    good, bad = {"i": np.array([0, 4, -5])}, {"i": np.array([0, 5, 1])}
+    with compile_plan(graph, plan_by_hand(graph)) as executable:
+        written(executable, tmp_path / "it")
+        with load(files.read(tmp_path / "it")) as loaded:
+            for runs in (executable, loaded):
+                for _ in range(2):
+                    assert runs.run(good).outputs["y"].tolist() == [[-0.0, -1, -2, -3], [-16, -17, -18, -19], [-0.0, -1, -2, -3]]
+                    with pytest.raises(ExecutionError, match=r"node 'lookup' .*the indices 'i' point outside"):
+                        runs.run(bad)
+        with pytest.raises(ExecutionError, match=r"node 'lookup' .*the indices 'i' point outside"):
+            executable.run(bad, observe=True)
+
+
 def test_python_steps_and_other_delegates_are_not_stored(graph: Graph, plan_by_hand: HandPlan) -> None:
     with compile_plan(graph, plan_by_hand(graph, precision=lambda i: "w8a8" if i == 0 else "f32")) as executable:
         executable.run(make_inputs(graph, 0))  # a convolution that is quantized while it runs

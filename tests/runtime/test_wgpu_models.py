@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from hetsched.frontends import load
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not load_delegate("wgpu").probe().available, reason="there is no WebGPU adapter"),
 ]
 OPTIONS: dict[str, dict[str, Any]] = {
-    "pp-ocrv4-det": {"shapes": {"x": [1, 3, 64, 64]}},
+    "pp-ocrv4-det": {"shapes": {"x": [1, 3, 96, 96]}},
     "minilm-l3-onnx": {"dims": {"sequence_length": 32}},
 }
 #: Composites that the host's kernels do not run.
@@ -37,6 +38,17 @@ def graph_of(name: str) -> Graph:
     return standard(load(path, **OPTIONS.get(name, {})))
 
 
+def feeds_of(graph: Graph) -> dict[str, Any]:
+    """Seeded noise; for the text detector dark strokes on a light ground, since its answer to noise is nothing but rounding."""
+    feeds = make_inputs(graph, 0)
+    if "x" in feeds:
+        picture, size = np.full_like(feeds["x"], 2.0), feeds["x"].shape[-1]
+        for left in range(10, size - 12, 6):
+            picture[:, :, size // 2 - 7 : size // 2 + 7, left : left + 2] = -2.0
+        feeds["x"] = picture
+    return feeds
+
+
 def precisions(graph: Graph, wanted: str) -> Callable[[int], str]:
     gpu = load_delegate("wgpu")
     return lambda i: wanted if gpu.supports(graph.ops[i], graph, wanted) is None else "f32"
@@ -45,8 +57,8 @@ def precisions(graph: Graph, wanted: str) -> Callable[[int], str]:
 @pytest.mark.parametrize(
     ("name", "precision"),
     [
-        ("mobilenet_v2", "f32"), ("mobilenet_v2", "f16"), ("mobilenet_v2_qdq", "w8a8"), ("minilm-l3-onnx", "f32"), ("minilm-l3-onnx", "f16"),
-        ("pp-ocrv4-det", "f32"),
+        ("mobilenet_v2", "f32"), ("mobilenet_v2", "f16"), ("mobilenet_v2_qdq", "w8a8"), ("minilm-l3-onnx", "f32"),
+        ("minilm-l3-onnx", "f16"), ("pp-ocrv4-det", "f32"),
     ],
 )  # fmt: skip
 def test_model_on_the_gpu(name: str, precision: str, plan_by_hand: Callable[..., Plan]) -> None:
@@ -54,7 +66,7 @@ def test_model_on_the_gpu(name: str, precision: str, plan_by_hand: Callable[...,
     place = precisions(graph, precision)
     assert sum(place(i) == precision for i in range(len(graph.ops))) > 0.9 * len(graph.ops)
     plan = plan_by_hand(graph, lambda i: "gpu", place, delegate="wgpu")
-    feeds = make_inputs(graph, 0)
+    feeds = feeds_of(graph)
     with compile_plan(graph, plan, delegate="wgpu") as executable:
         report = check(graph, plan, feeds, executable.run(feeds, observe=True))
         again = executable.run(feeds)
@@ -89,14 +101,27 @@ def test_model_on_cpu_and_gpu(name: str, precision: str, plan_by_hand: Callable[
 
 
 @pytest.mark.corpus
-def test_seeded_resnet_50(plan_by_hand: Callable[..., Plan]) -> None:
+def test_resnet_50_with_seeded_weights(tmp_path: Path, plan_by_hand: Callable[..., Plan]) -> None:
     path = ROOT.parent / "shared" / "models" / "graphs" / "resnet50.onnx"
     if not path.is_file():
         pytest.skip("the shared corpus is absent")
-    sys.path.append(str(ROOT / "tests"))
-    from model_checks.equivalence import with_weights
-
-    from hetsched import reference
-
-    graph = standard(with_weights(load(path)))
-    assert graph.inputs and reference
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.value_info[:]
+    for axis in (2, 3):  # a smaller picture, for a software adapter
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = 64
+    rng = np.random.default_rng(0)
+    variances = {node.input[4] for node in model.graph.node if node.op_type == "BatchNormalization"}
+    for stored in model.graph.initializer:
+        if stored.data_location == onnx.TensorProto.EXTERNAL:
+            fan = np.prod(stored.dims[1:]) if len(stored.dims) > 1 else 100
+            values = rng.standard_normal(stored.dims) * np.sqrt(2 / fan) + (len(stored.dims) == 1)
+            kept = np.abs(values) if stored.name in variances else values
+            stored.CopyFrom(onnx.numpy_helper.from_array(kept.astype(np.float32), stored.name))
+    onnx.save(model, tmp_path / "resnet50.onnx")
+    graph = standard(load(tmp_path / "resnet50.onnx"))
+    plan = plan_by_hand(graph, lambda i: "gpu", delegate="wgpu")
+    feeds = make_inputs(graph, 0)
+    with compile_plan(graph, plan, delegate="wgpu") as executable:
+        report = check(graph, plan, feeds, executable.run(feeds, observe=True))
+    report.raise_if_failed()
+    assert len([c for c in report.checks if c.verdict == "ok"]) > 60

@@ -46,7 +46,9 @@ def n_bits(folder: Path, rows: int, k: int, n: int, block: int, zeros: bool) -> 
 
 
 @pytest.mark.parametrize("precision", ["f32", "f16", "w4a16"])
-@pytest.mark.parametrize(("rows", "k", "n", "block", "zeros"), [(1, 64, 5, 32, False), (3, 96, 17, 32, True), (6, 50, 9, 16, True), (4, 256, 33, 128, False)])
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "block", "zeros"), [(1, 64, 5, 32, False), (3, 96, 17, 32, True), (6, 50, 9, 16, True), (4, 256, 33, 128, False)]
+)  # fmt: skip
 def test_products_with_groups_of_four_bits(
     precision: str, rows: int, k: int, n: int, block: int, zeros: bool, tmp_path: Path, plan_by_hand: Callable[..., Plan],
     monkeypatch: pytest.MonkeyPatch,
@@ -54,7 +56,12 @@ def test_products_with_groups_of_four_bits(
     graph = n_bits(tmp_path, rows, k, n, block, zeros)
     segments: list[WgpuSegment] = []
     real = module.build
-    monkeypatch.setattr(module, "build", lambda *args: segments.append(real(*args)) or segments[-1])
+
+    def build(*args: Any) -> WgpuSegment:
+        segments.append(real(*args))
+        return segments[-1]
+
+    monkeypatch.setattr(module, "build", build)
     x = np.random.default_rng(0).standard_normal((rows, k)).astype(np.float32)
     plan = plan_by_hand(graph, lambda i: "gpu", lambda i: precision, delegate="wgpu")
     with compile_plan(graph, plan, delegate="wgpu") as executable:

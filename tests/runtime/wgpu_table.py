@@ -398,7 +398,8 @@ TABLE = [
     Row("int64", whole_numbers, ("f32",)), Row("comparison", comparison, ("f32",)), Row("cast", cast, ("f32",)),
     Row("transpose", transpose), Row("slice", cut), Row("concat", joined), Row("split", split), Row("pad", pad), Row("gather", gather),
     Row("depth_to_space", shuffled), Row("layer_norm", layer_norm), Row("instance_norm", instance_norm), Row("softmax", softmax),
-    Row("reduction", reduction), Row("arg_max", extremum, ("f32",)), Row("pool", pool), Row("global_pool", global_pool), Row("resize", resize),
-    Row("conv_i8", quantized_convolution, ("w8a8", "f32")), Row("depthwise_i8", quantized_depthwise, ("w8a8", "f32")),
-    Row("matmul_i8", quantized_matmul, ("w8a8", "f32")), Row("add_i8", quantized_sum, ("w8a8",)),
+    Row("reduction", reduction), Row("arg_max", extremum, ("f32",)), Row("pool", pool), Row("global_pool", global_pool),
+    Row("resize", resize), Row("conv_i8", quantized_convolution, ("w8a8", "f32")),
+    Row("depthwise_i8", quantized_depthwise, ("w8a8", "f32")), Row("matmul_i8", quantized_matmul, ("w8a8", "f32")),
+    Row("add_i8", quantized_sum, ("w8a8",)),
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from hetsched_cost_models.residency import spill
 from hetsched_cost_models.work import FloatArray
 
 #: Cost of a byte of these kinds over that of others.
-_HEAVY = ("softmax", "norm", "transcendental", "transpose", "resize")
+_HEAVY = ("softmax", "norm", "response", "transcendental", "gelu", "transpose", "resize")
 _HEAVY_FACTOR = 2.5
 #: Engines with Winograd kernels, and how many times fewer multiplications those need: tiles of 4 x 4 outputs in float, 2 x 2 in INT8.
 _WINOGRAD, _FEWER, _FEWER_I8 = ("ncnn", "mnn"), 4.0, 2.25

@@ -22,8 +22,8 @@ from hetsched_cost_models.host.detect import Machine, detect
 from hetsched_cost_models.host.measurement import VERSION, HostMeasurement, read_cached, write_cached
 from hetsched_cost_models.host.probes import Probe, matrix_probes
 from hetsched_cost_models.host.probes_i8 import integer_probes
+from hetsched_cost_models.host.probes_shared import Shared
 from hetsched_cost_models.host.probes_vector import dispatches, vector_probes
-from hetsched_cost_models.host.shared_work import Shared
 from hetsched_cost_models.host.threads import SYNC_ESTIMATE_S, WAKE_UP_S, read_bandwidth, sync_s
 from hetsched_cost_models.host.timing import Load, Patience, Timed, pinned, until_settled
 
@@ -170,8 +170,8 @@ def fitted(timed: Sequence[tuple[Probe, float]]) -> tuple[float, float, float]:
     """``(operations per second, seconds per byte, seconds per result)`` whose sum is nearest to the times of a class.
 
     Least squares of the relative errors, no part negative, and fewer parts than probes; then all are scaled so that the geometric
-    mean of predicted over measured is 1. The rate is at most four times the best probe's, so that a class whose probes are all
-    bound by something else does not get an infinite one.
+    mean of predicted over measured is 1. The rate is, before that, at most four times the best probe's, so that a class whose
+    probes are all bound by something else does not get an infinite one.
     """
     columns = np.array([[p.work / s, p.bytes / s, p.results / s] for p, s in timed])
     least = 1.0 / (4.0 * float(columns[:, 0].max()))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_cost_models.host.cold import Cold
+from hetsched_cost_models.host.probes_cold import Cold
 from hetsched_kernels import codes, conv, conv_transpose, gemm, nhwc, nhwc_conv_f32, winograd
 from hetsched_kernels.arrays import NO_F32
 
@@ -92,8 +92,8 @@ CONVOLUTIONS = (
     _square("conv1x1", 640, 320, 10), _square("conv1x1", 512, 1024, 12),
     _square("conv3x3", 96, 24, 60, 3), _square("conv3x3", 96, 24, 15, 3), _square("conv3x3", 64, 64, 28, 3),
     _square("conv3x3", 48, 48, 64, 3), _square("conv3x3", 160, 160, 16, 3), _square("conv3x3", 384, 384, 8, 3),
-    _square("conv", 3, 32, 160, 3, 2), _square("conv", 96, 192, 32, 3, 2), _square("conv", 3, 48, 128, 7, 2), _square("conv", 24, 96, 32, 5),
-    _square("conv", 192, 48, 20, 5), Shape("conv", 128, 256, 1, 256, 3),
+    _square("conv", 3, 32, 160, 3, 2), _square("conv", 96, 192, 32, 3, 2), _square("conv", 3, 48, 128, 7, 2),
+    _square("conv", 24, 96, 32, 5), _square("conv", 192, 48, 20, 5), Shape("conv", 128, 256, 1, 256, 3),
     _square("grouped", 64, 64, 28, 3, 1, 4), _square("grouped", 128, 128, 14, 3, 1, 8),
     _square("depthwise", 32, 32, 112, 3, 1, 32), _square("depthwise", 144, 144, 56, 3, 1, 144),
     _square("depthwise", 192, 192, 30, 5, 1, 192),

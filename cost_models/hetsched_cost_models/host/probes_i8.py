@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_cost_models.host.cold import Cold
 from hetsched_cost_models.host.probes import (
     CONVOLUTIONS,
     NO_ACTIVATION,
@@ -24,6 +23,7 @@ from hetsched_cost_models.host.probes import (
     aligned,
     random_f32,
 )
+from hetsched_cost_models.host.probes_cold import Cold
 from hetsched_cost_models.parameters import DYNAMIC
 from hetsched_kernels import conv_i8, gemm, gemm_i8, matmul_i8, nhwc, nhwc_conv, nhwc_depthwise, quantize
 

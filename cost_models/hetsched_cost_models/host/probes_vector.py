@@ -9,9 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_cost_models.host.cold import Cold
-from hetsched_cost_models.host.probes import Probe, random_f32
-from hetsched_kernels import binary, broadcast, chain, codes, elementwise, gather, movement, norm, pool, quantize, reduce, resize, softmax
+from hetsched_cost_models.host.probes import Probe, aligned, random_f32
+from hetsched_cost_models.host.probes_cold import Cold
+from hetsched_kernels import (
+    binary,
+    broadcast,
+    chain,
+    codes,
+    elementwise,
+    gather,
+    local_response,
+    movement,
+    nhwc,
+    nhwc_plain,
+    norm,
+    pool,
+    quantize,
+    reduce,
+    resize,
+    softmax,
+)  # fmt: skip
 from hetsched_kernels.arrays import NO_F32
 
 #: Elements: what fits a core's own cache, and what does not.
@@ -39,7 +56,8 @@ def _plain(rng: np.random.Generator, n: int) -> Iterator[Probe]:
     one, zero, stored = np.full(1, 0.05, np.float32), np.full(1, 128, np.int32), np.empty(n, np.uint8)
     yield Probe("vector/convert", 5.0 * n, Cold(quantize.quantize_linear, (x, stored, one, zero, 1, 1, n, False), (), (1,)))
     yield Probe("vector/convert", 5.0 * n, Cold(quantize.dequantize_linear, (stored, out, one, zero, 1, 1, n), (), (1,)))
-    yield Probe("vector/transcendental", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.GELU, 0.0, 0.0), (), (1,)))
+    yield Probe("vector/gelu", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.GELU, 0.0, 0.0), (), (1,)))
+    yield Probe("vector/transcendental", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.UNARY["Tanh"], 0.0, 0.0), (), (1,)))
     yield Probe("vector/transcendental", 8.0 * n, Cold(elementwise.unary_f32, (x, out, codes.SIGMOID, 0.0, 0.0), (), (1,)))
     ones = np.ones(256, np.float32)
     yield Probe("vector/norm", 8.0 * n, Cold(norm.layer_norm_f32, (x, ones, ones, out, n // 256, 256, 1e-5), (), (3,)))
@@ -65,7 +83,7 @@ def _reductions(rng: np.random.Generator) -> Iterator[Probe]:
 
 
 def _shaped(rng: np.random.Generator) -> Iterator[Probe]:
-    """Repeated operands, comparisons, look-ups, pooling."""
+    """Repeated operands, comparisons, look-ups."""
     for channels, inner in ((384, 225), (96, 784)):
         x, y, out = random_f32(rng, channels * inner), random_f32(rng, channels), np.empty(channels * inner, np.float32)
         shape, strides = broadcast.broadcast_plan((channels, inner), (channels, 1))
@@ -81,9 +99,28 @@ def _shaped(rng: np.random.Generator) -> Iterator[Probe]:
     table, ids, found = np.zeros(4096 * 384, np.uint32), rng.integers(0, 4096, 96), np.empty(96 * 384, np.uint32)
     look_up = gather.gather.compile(np.dtype(np.uint32), np.dtype(np.int64))
     yield Probe("vector/gather", 8.0 * found.size, partial(look_up, table, ids, found, 1, 4096, 384))
-    x, out = random_f32(rng, 1 << 16), np.empty(1 << 16, np.float32)
-    geometry = pool.pool_geometry(1, 16, 64, 64, 64, 64, (3, 3), (1, 1), (1, 1, 1, 1))
-    yield Probe("vector/pool", 4.0 * x.size * 10, Cold(pool.max_pool_f32, (x, out, geometry), (), (1,)))
+    yield from _of_images(rng)
+
+
+def _of_images(rng: np.random.Generator) -> Iterator[Probe]:
+    """Pools, local responses, and sums of 8-bit images, channels last."""
+    for channels, side, stride in ((64, 56, 2), (192, 14, 1)):
+        x = aligned(random_f32(rng, channels * side * side + nhwc.SLACK))
+        rows = side // stride
+        out = aligned(np.zeros(channels * rows * rows, np.float32))
+        geometry = pool.pool_geometry(1, channels, side, side, rows, rows, (3, 3), (stride, stride), (1, 1, 1, 1))
+        counted = 4.0 * (x.size + 9 * out.size)  # as the work model counts: a window's other elements are read for every result
+        yield Probe("vector/pool_last", counted, Cold(nhwc_plain.max_pool_nhwc_f32, (x, out, geometry, 0, rows), (), (1,)))
+        yield Probe("vector/pool", counted, Cold(pool.max_pool_f32, (x, out, geometry), (), (1,)))
+        yield Probe("vector/average", counted, Cold(pool.average_pool_f32, (x, out, geometry, False), (), (1,)))
+    for channels, inner in ((64, 784), (160, 196)):
+        x, out = random_f32(rng, channels * inner), np.empty(channels * inner, np.float32)
+        args = (x, out, channels, inner, 5, 2e-5, 0.75, 1.0, 0, channels)
+        yield Probe("vector/response", 8.0 * x.size, Cold(local_response.local_response_f32, args, (), (1,)))
+    for n in SIZES:
+        a, b = (aligned(rng.integers(0, 256, n).astype(np.uint8)) for _ in range(2))
+        sums = (a, b, np.empty(n, np.uint8), 0.5, 0.5, 0.0, 0, 255, 128, 0, n)
+        yield Probe("vector/image", 3.0 * n, Cold(nhwc_plain.add_u8, sums, (1,), (2,)))
 
 
 def _softmax(rng: np.random.Generator) -> Iterator[Probe]:

@@ -61,6 +61,7 @@ class NumbaDelegate:
             np.array(ends, np.int64), native, compile_program(steps), counters(len(steps)), stop, job.team or Team("cpu", 1), tuple(kept),
             frozenset(spared),
             partial(_in_float, job),
+            {number: call.refusal for number, call in enumerate(call for step in steps for call in step) if call.refusal},
             stamps=np.zeros(len(steps), np.int64),
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,11 +14,16 @@ from hetsched.errors import ExecutionError
 from hetsched.runtime.delegates.base import Ticket
 from hetsched.runtime.fences import AbortedError
 from hetsched.runtime.team import Team
+from hetsched_kernels.tables import refused
 
 #: A Python function and its prepared arguments, called as ``function(*args)``.
 PythonStep: TypeAlias = tuple[Callable[..., object], tuple[Any, ...]]
 #: Steps of the compiled program, ``[begin, end)``, or a Python step between them.
 Part: TypeAlias = tuple[int, int] | PythonStep
+
+
+class RefusedError(ExecutionError):
+    """A kernel refused what it was given; the message names the node."""
 
 
 @dataclass(slots=True)
@@ -28,7 +33,7 @@ class ProgramSegment:
     ``parts`` holds what each op runs; ``ends`` how many steps are done after each op; ``native`` says that no op has a Python
     step. ``spared`` are ops whose result the next one computes as well: they run only for an observer. ``kept`` are arrays that
     kernels know by address only; they must live as long as the segment. ``again`` gives the steps of an op in float32, none where
-    that is how it runs anyway.
+    that is how it runs anyway. ``refusals`` says what it means when the kernel of a call refuses what it was given.
     """
 
     stamped: tuple[str, ...]
@@ -43,6 +48,7 @@ class ProgramSegment:
     kept: tuple[Any, ...]
     spared: frozenset[int]
     again: Callable[[int], tuple[Any, ...]]
+    refusals: Mapping[int, str]
     turn: int = 0
     stamps: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -51,11 +57,18 @@ class ProgramSegment:
 
         Raises:
             AbortedError: the run was given up meanwhile.
+            RefusedError: a kernel refused what it was given.
         """
         if begin < end:
             self.team.run(self.program.table, self.program.steps, self.shared, self.stop, self.stamps, begin, end, self.turn)
+            if (call := refused(self.shared)) is not None:
+                raise RefusedError(f"node {self._label_of(call)} failed while running: {self.refusals[call]}")
             if self.stop[0]:
                 raise AbortedError("the run was given up")
+
+    def _label_of(self, call: int) -> str:
+        step = int(np.searchsorted(self.program.steps, call, side="right")) - 1
+        return self.labels[int(np.searchsorted(self.ends, step, side="right"))]
 
     def forget(self) -> None:
         """After a run that was not whole: count anew, elsewhere, since another thread may still look at the counters."""
@@ -111,7 +124,7 @@ def _one_by_one(compiled: ProgramSegment, ticket: Ticket) -> None:
             ticket.stamps.append(time.perf_counter_ns())
             if ticket.observe is not None:
                 ticket.observe(compiled.stamped[position])
-    except AbortedError:
+    except (AbortedError, RefusedError):
         raise
     except Exception as e:
         raise ExecutionError(f"node {compiled.labels[position]} failed while running: {type(e).__name__}: {e}") from e

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from hetsched.graph import Op
+from hetsched.runtime.lower.copying import contiguous, emit_copy
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
-from hetsched.runtime.lower.movement import contiguous, emit_copy
 from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import chain as kernels
 from hetsched_kernels import codes

@@ -11,9 +11,9 @@ import numpy as np
 from hetsched.channels_last import ARITHMETIC, FEW_CHANNELS, FUNCTIONS, added, number_slot
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
+from hetsched.runtime.lower.copying import emit_copy
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
 from hetsched.runtime.lower.lowering import Affine, Array, Lowering, affine_of, bits
-from hetsched.runtime.lower.movement import emit_copy
 from hetsched.runtime.lower.splitting import emit_affine
 from hetsched_kernels import (
     codes,

@@ -123,12 +123,12 @@ def convolution(low: Lowering) -> None:
 
 def transposed_convolution(low: Lowering) -> None:
     """ConvTranspose and FusedConvTranspose."""
-    op = low.op
-    window = window_of(op, low.shape(1)[2:], low.shape(0)[2:], low.output().shape[2:], transposed=True)
+    op, x_shape, w_shape = low.op, low.tensor(0).shape, low.tensor(1).shape
+    window = window_of(op, w_shape[2:], x_shape[2:], low.output().shape[2:], transposed=True)
     groups = op.attr_int("group", 1)
-    n, c, h, w = plane(low.shape(0))
-    extra = _pair(op.attr_ints("output_padding", (0,) * (len(low.shape(0)) - 2)), 0)
-    channels = low.shape(1)[1] * groups
+    n, c, h, w = plane(x_shape)
+    extra = _pair(op.attr_ints("output_padding", (0,) * (len(x_shape) - 2)), 0)
+    channels = w_shape[1] * groups
     geometry = conv_transpose.transpose_geometry(
         n, c, h, w, channels, *window.kernel, window.strides, window.pads, extra, window.dilations, groups
     )

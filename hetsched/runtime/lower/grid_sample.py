@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from hetsched.runtime.lower.lowering import Lowering
 from hetsched_kernels import grid_sample as kernels
@@ -16,7 +19,9 @@ def grid_sample(low: Lowering) -> None:
     kinds = (kernels.MODE[op.attr_str("mode", "linear")], kernels.PADDING[op.attr_str("padding_mode", "zeros")])
     tail = (channels, h, w, positions, *kinds, bool(op.attr_int("align_corners", 0)))
     image, places, result = channels * h * w, 2 * positions, channels * positions
-    low.emit_split(
-        kernels.grid_sample_f32, n, 1,
-        lambda a, b: (x[a * image : b * image], grid[a * places : b * places], out[a * result : b * result], b - a, *tail),
-    )  # fmt: skip
+
+    def part(a: int, b: int) -> tuple[Any, ...]:
+        own = x[a * image : b * image], grid[a * places : b * places], out[a * result : b * result]
+        return *own, low.scratch(kernels.SCRATCH, np.float32), b - a, *tail
+
+    low.emit_split(kernels.grid_sample_f32, n, 1, part)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hetsched.errors import ExecutionError
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched.runtime.lower.movement import endpoints
 from hetsched_kernels import gather as kernels
 from hetsched_kernels import search
 
 
-def _checked(kernel: Callable[..., bool], tensor: str, *args: Any) -> None:
-    """Run a kernel that returns whether every index was in range."""
-    if not kernel(*args):
-        raise ExecutionError(f"the indices {tensor!r} point outside the tensor that they index")
+def _emit_checked(low: Lowering, kernel: Any, source: Array, indices: Array, *args: Any) -> None:
+    """Call a kernel that returns whether every index was in range."""
+    refusal = f"the indices {low.tensor(1).name!r} point outside the tensor that they index"
+    low.emit(kernel, source, indices, *args, dtypes=(source.dtype, indices.dtype), refusal=refusal)
 
 
 def gather(low: Lowering) -> None:
@@ -27,9 +25,8 @@ def gather(low: Lowering) -> None:
     axis = low.op.attr_int("axis", 0) % len(shape)
     (source,), (target,) = endpoints(low)
     indices = low.raw(1)
-    call = kernels.gather.compile(source.dtype, indices.dtype)
-    args = (source, indices, target, math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-    low.call(_checked, call, low.tensor(1).name, *args)
+    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    _emit_checked(low, kernels.gather, source, indices, target, outer, shape[axis], inner)
 
 
 def gather_elements(low: Lowering) -> None:
@@ -37,9 +34,8 @@ def gather_elements(low: Lowering) -> None:
     shape = low.shape(0)
     (source,), (target,) = endpoints(low)
     indices = low.raw(1)
-    call = kernels.gather_elements.compile(source.dtype, indices.dtype)
     dims, index_dims = np.array(shape, np.int64), np.array(low.shape(1), np.int64)
-    low.call(_checked, call, low.tensor(1).name, source, indices, target, dims, index_dims, low.op.attr_int("axis", 0) % len(shape))
+    _emit_checked(low, kernels.gather_elements, source, indices, target, dims, index_dims, low.op.attr_int("axis", 0) % len(shape))
 
 
 def extremum_index(low: Lowering) -> None:

@@ -24,6 +24,7 @@ from hetsched.reference.gguf_types import constant_value
 from hetsched.reference.quantized import dequantize
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.delegates.base import SegmentJob
+from hetsched.runtime.lower.copying import emit_order
 from hetsched.runtime.lower.splitting import emit_affine, part_edges
 from hetsched_kernels import codes, nhwc, quantize
 from hetsched_kernels.arrays import NO_F32
@@ -65,22 +66,6 @@ class Affine:
 def _unsigned(array: Array) -> Array:
     """Bytes as unsigned ones; anything else as it is."""
     return array.view(np.uint8) if array.dtype.itemsize == 1 else array
-
-
-def _to_last(tensor: Tensor, planar: Array, last: Array) -> tuple[Any, ...]:
-    """The kernel that puts an image's channels last, and its arguments."""
-    n, c, h, w = tensor.shape
-    if tensor.dtype is DType.F32:
-        return nhwc.to_nhwc_f32, planar, last, n, c, h * w
-    return nhwc.to_nhwc, planar.view(np.uint8), last.view(np.uint8), n, c, h * w, tensor.dtype is DType.I8
-
-
-def _to_planar(tensor: Tensor, last: Array, planar: Array) -> tuple[Any, ...]:
-    """The inverse of :func:`_to_last`."""
-    n, c, h, w = tensor.shape
-    if tensor.dtype is DType.F32:
-        return nhwc.from_nhwc_f32, last, planar, n, c, h * w
-    return nhwc.from_nhwc, last.view(np.uint8), planar.view(np.uint8), n, c, h * w, tensor.dtype is DType.I8
 
 
 def _is_spread(tensor: Tensor, out: Tensor) -> bool:
@@ -131,7 +116,7 @@ class Lowering:
         self.after = after
         self._job = job
         self._after: list[Callable[[], None]] = []
-        self._stores: list[tuple[Any, ...]] = []
+        self._stores: list[Callable[[], None]] = []
         out = self.graph.tensors[next(o for o in (after or op).outputs if o)]
         #: The op works on float32 in the order of channels-last tensors.
         self.last = out.name in job.channels_last and out.dtype is DType.F32 and out.quantization is None
@@ -211,7 +196,7 @@ class Lowering:
         if tensor.name not in self._job.channels_last:
             return stored
         out = self.scratch(stored.size, stored.dtype)
-        self.emit(*_to_planar(tensor, stored, out))
+        emit_order(self, tensor, stored, out, last=False)
         return out
 
     def bytes_last(self, slot: int) -> Array:
@@ -225,7 +210,7 @@ class Lowering:
             return _unsigned(stored)
         room = self.scratch(stored.nbytes + nhwc.SLACK, np.uint8)[: stored.nbytes]
         out = room.view(stored.dtype)
-        self.emit(*_to_last(tensor, stored, out))
+        emit_order(self, tensor, stored, out, last=True)
         return _unsigned(out)
 
     def reals(self, slot: int) -> Array:
@@ -248,7 +233,7 @@ class Lowering:
         if tensor.name not in self._job.channels_last or self.last:
             return stored
         out = self.scratch(stored.size, stored.dtype)
-        self._stores.append(_to_last(tensor, out, stored))
+        self._stores.append(partial(emit_order, self, tensor, out, stored, last=True))
         return out
 
     def last_output(self) -> Array:
@@ -258,7 +243,7 @@ class Lowering:
         if tensor.name in self._job.channels_last:
             return _unsigned(stored)
         out = self.scratch(stored.size, stored.dtype)
-        self._stores.append(_to_planar(tensor, out, stored))
+        self._stores.append(partial(emit_order, self, tensor, out, stored, last=False))
         return _unsigned(out)
 
     def real_output(self, slot: int = 0) -> Array:
@@ -301,9 +286,12 @@ class Lowering:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def emit(self, kernel: Any, *args: Any, dtypes: tuple[Any, ...] = ()) -> None:
-        """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, with the segment."""
-        self.steps.append((Call(kernel, tuple(np.dtype(d).name for d in dtypes), args),))
+    def emit(self, kernel: Any, *args: Any, dtypes: tuple[Any, ...] = (), refusal: str = "") -> None:
+        """Call ``kernel`` with ``args``; ``dtypes`` choose its variant. It is compiled, or loaded from the cache, with the segment.
+
+        ``refusal`` says what it means when the kernel returns False.
+        """
+        self.steps.append((Call(kernel, tuple(np.dtype(d).name for d in dtypes), args, refusal),))
 
     def emit_split(
         self, kernel: Any, units: int, grain: int, args: Callable[[int, int], tuple[Any, ...]], dtypes: tuple[Any, ...] = ()
@@ -327,7 +315,5 @@ class Lowering:
 
     def finish(self) -> None:
         """Emit what comes after the op: quantization of its outputs, and their order in memory."""
-        for emit in self._after:
+        for emit in (*self._after, *self._stores):
             emit()
-        for kernel, *rest in self._stores:
-            self.emit(kernel, *rest)

@@ -5,19 +5,14 @@ They work on the stored elements where input and output are stored alike, and on
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from hetsched.graph import Op, Tensor
+from hetsched.runtime.lower.copying import contiguous, emit_copy
 from hetsched.runtime.lower.lowering import Array, Lowering, affine_of, bits
-from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import codes, movement
-
-#: Elements along a dimension that a transposition moves together.
-_TILE = 16
 
 
 def same_storage(low: Lowering, a: Tensor, b: Tensor) -> bool:
@@ -36,40 +31,6 @@ def endpoints(low: Lowering, inputs: Sequence[int] = (0,)) -> tuple[list[Array],
     alike = all(same_storage(low, low.tensor(i), low.output(o)) for i in inputs for o in outputs)
     sources = [bits(low.raw(i) if alike else low.reals(i)) for i in inputs]
     return sources, [bits(low.raw_output(o) if alike else low.real_output(o)) for o in outputs]
-
-
-def contiguous(shape: Sequence[int]) -> list[int]:
-    """Element strides of a contiguous array."""
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-
-
-def emit_copy(
-    low: Lowering, source: Array, target: Array, shape: Sequence[int], source_strides: Sequence[int], target_strides: Sequence[int],
-    source_offset: int = 0, target_offset: int = 0,
-) -> None:  # fmt: skip
-    """Copy a box of ``shape`` elements; strides and offsets in elements. Neighbouring dims that move together are merged."""
-    if math.prod(shape) == 0:
-        return
-    dims: list[tuple[int, int, int]] = []
-    for n, s, t in zip(shape, source_strides, target_strides, strict=True):
-        if n == 1:
-            continue
-        if dims and dims[-1][1] == s * n and dims[-1][2] == t * n:
-            dims[-1] = (dims[-1][0] * n, s, t)
-        else:
-            dims.append((n, s, t))
-    sizes, steps, target_steps = (np.array(v, np.int64) for v in zip(*(dims or [(1, 1, 1)]), strict=True))
-    axis = next((i for i, n in enumerate(sizes) if n >= 2 * low.threads), 0)
-
-    def part(first: int, last: int) -> tuple[Any, ...]:
-        own = sizes.copy()
-        own[axis] = last - first
-        start, target_start = source_offset + first * int(steps[axis]), target_offset + first * int(target_steps[axis])
-        return source, start, steps, target, target_start, target_steps, own
-
-    least = _TILE if axis == len(sizes) - 1 or steps[axis] == 1 else 1
-    grain = max(least, -(-MANY * int(sizes[axis]) // math.prod(shape)))
-    low.emit_split(movement.copy_strided, int(sizes[axis]), grain, part, (source.dtype,))
 
 
 def copy(low: Lowering) -> None:

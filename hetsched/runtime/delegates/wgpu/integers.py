@@ -10,7 +10,7 @@ from hetsched.graph import DType
 from hetsched.runtime.delegates.wgpu.convolution import bias_slot, geometry, window
 from hetsched.runtime.delegates.wgpu.lowering import GpuLowering
 from hetsched.runtime.delegates.wgpu.map_kernel import Operand
-from hetsched.runtime.delegates.wgpu.program import Slot, invocations
+from hetsched.runtime.delegates.wgpu.program import ROW, Slot, invocations
 from hetsched.runtime.lower.convolution import batch_norm_factor, plane
 from hetsched.runtime.lower.lowering import Affine, Array, affine_of
 from hetsched.runtime.lower.matrix import promoted
@@ -64,12 +64,18 @@ def _factor(low: GpuLowering, channels: int) -> Slot:
     return low.program.weight(low.op.name, "factor", "f32", make)
 
 
-def _finish(low: GpuLowering, shader: str, bindings: dict[str, Slot], params: list[int | float], out: Operand) -> None:
-    """A kernel that writes four elements at once: its parameters, the activation's, and how the result is stored."""
+def _finish(
+    low: GpuLowering, shader: str, bindings: dict[str, Slot], params: list[int | float], out: Operand, around: tuple[int, int] | None = None
+) -> None:  # fmt: skip
+    """A kernel that writes four elements at once: its parameters, the activation's, and how the result is stored.
+
+    One invocation for four elements; with ``around``, four planes at once, in workgroups that have the same weights.
+    """
     activation, alpha, beta = low.activated()
-    items = -(-out.slot.elements // 4)
+    items = -(-out.slot.elements // 4) if around is None else int(params[0]) // 4
     stored: list[int | float] = [alpha, beta, out.scale or 1.0, float(out.zero), out.slot.elements]
-    low.program.call(shader, {**bindings, "y": out.slot}, [items, *params, *stored], invocations(items), activation=activation)
+    groups = invocations(items) if around is None else (-(-items // ROW), *around)
+    low.program.call(shader, {**bindings, "y": out.slot}, [items, *params, *stored], groups, activation=activation)
 
 
 def _in_words(low: GpuLowering, x: Slot, images: int, ins: int, groups: int, plane: int) -> Slot:
@@ -110,7 +116,10 @@ def integer_convolution(low: GpuLowering) -> None:
         "bias": bias, "correction": low.program.weight(low.op.name, "correction", "i32", correction),
     }  # fmt: skip
     params = [oh * ow, outs, groups, words, h, w, ow, *view.kernel, *geometry(view), _flip(low), zero_word]
-    _finish(low, "convolution_i8", bindings, params, out)
+    if oh * ow % 4:
+        _finish(low, "convolution_i8", bindings, params, out)
+    else:
+        _finish(low, "convolution_i8_four", bindings, params, out, (groups * -(-outs // 4), n))
 
 
 def integer_matmul(low: GpuLowering) -> None:

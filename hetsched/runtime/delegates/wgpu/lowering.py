@@ -41,8 +41,16 @@ class GpuLowering(Lowering):
 
     @property
     def half(self) -> bool:
-        """Whether products are computed in float16, and floats kept as it."""
-        return self._precision in HALF
+        """Whether products are computed in float16, and floats kept as it.
+
+        Not where an activation is quantized: products rounded to float16 would move a few per cent of the results by a step.
+        """
+        return self._precision in HALF and not self._touches_bytes
+
+    @property
+    def _touches_bytes(self) -> bool:
+        tensors = (self.graph.tensors[n] for n in (*self.op.inputs, *self.op.outputs) if n)
+        return any(t.quantization is not None and not t.is_constant for t in tensors)
 
     @property
     def compute(self) -> str:

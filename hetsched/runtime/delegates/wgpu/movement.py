@@ -7,7 +7,8 @@ import math
 from hetsched.graph import Op
 from hetsched.runtime.delegates.wgpu.lowering import GpuLowering
 from hetsched.runtime.delegates.wgpu.map_kernel import INTEGER, REAL, STORED, MapKernel
-from hetsched.runtime.lower.movement import contiguous, pad_begins, slice_bounds
+from hetsched.runtime.lower.copying import contiguous
+from hetsched.runtime.lower.movement import pad_begins, slice_bounds
 
 
 def view(low: GpuLowering) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from hetsched.graph import DType, Graph, Op
 from hetsched.runtime.delegates.wgpu.device import Adapter
 from hetsched.runtime.delegates.wgpu.rules import RULES
+from hetsched.runtime.language_rules import readable
 from hetsched.runtime.support import unreadable_constant
 
 _MATRIX = ("Conv", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
@@ -44,7 +45,7 @@ def _kernels(op: Op, graph: Graph, precision: str) -> str | None:
     rule = RULES.get(op.type)
     if rule is None or op.domain not in ("", "ai.onnx"):
         return f"there is no GPU kernel for {op.type if op.domain in ('', 'ai.onnx') else f'{op.domain}.{op.type}'}"
-    reason = unreadable_constant(op, graph) or rule(op, graph)
+    reason = unreadable_constant(op, graph, readable(op, "f32")) or rule(op, graph)
     if reason is None and precision == "w8a8" and op.type in (*_MATRIX, "ConvTranspose", "FusedConvTranspose", "MatMulNBits"):
         return _integer(op, graph)
     if reason is None and precision == "w4a16" and op.type in (*_MATRIX, "MatMulNBits"):
