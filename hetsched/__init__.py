@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "Planned", "accuracy", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan", "report", "run", "simulate",
-    "soc",
+    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan",
+    "report", "run", "simulate", "soc",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from hetsched.app import (
         Planned,
         accuracy,
+        assistant,
         calibrate_ranges,
         compare,
         diff,

@@ -124,7 +124,9 @@ def _convolves_apart(op: Op, graph: Graph, precision: str) -> bool:
     if len(op.inputs) < 2 or precision != "f32" or op.attr_int("group", 1) != 1:
         return False
     x, w, y = (graph.tensors[n] for n in (*op.inputs[:2], op.outputs[0]))
-    if not w.is_constant or len(w.shape) != 4 or w.shape[1] * w.shape[3] < WIDE or not all(_is_image(t) or _is_float_image(t) for t in (x, y)):
+    if not w.is_constant or len(w.shape) != 4 or w.shape[1] * w.shape[3] < WIDE:
+        return False
+    if not all(_is_image(t) or _is_float_image(t) for t in (x, y)):
         return False
     plain = not any((*op.attr_ints("pads", ()), *op.attr_ints("output_padding", ()))) and set(op.attr_ints("dilations", ())) <= {1}
     apart = op.attr_ints("strides", (1, 1)) == w.shape[2:]

@@ -100,16 +100,17 @@ class Ours:
         self.model.compute(tokens, self.table)
 
 
-def bandwidth(threads: int, data: Any) -> float:
-    """Bytes a second that so many threads read together."""
-    parts = np.array_split(data, threads)
-    workers = [Thread(target=measure.read_bandwidth, args=(part,)) for part in parts]
-    begin = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return float(data.nbytes) / (time.perf_counter() - begin)
+def reading(threads: int, data: Any) -> Callable[[], None]:
+    """A run in which so many threads read all of the data together."""
+    workers = [Thread(target=measure.read_bandwidth, args=(part,)) for part in np.array_split(data, threads)]
+
+    def run() -> None:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    return run
 
 
 def seconds(run: Callable[[], None]) -> tuple[float, float]:
@@ -134,18 +135,19 @@ def measured(args: argparse.Namespace, threads: int) -> list[dict[str, Any]]:
     """Rows of one number of threads."""
     most = max(*args.contexts, *PROMPTS) + STEPS + 1
     both: dict[str, Any] = {"ours": Ours(str(args.model), threads, most), "peer": peer_of(str(args.model), threads, most)}
-    data, rates = np.ones(1 << 26, np.float32), []
+    data, which = np.ones(1 << 26, np.float32), 1 if threads == 1 else 0
+    reads: list[float] = []
     jobs = [("prefill", n) for n in PROMPTS] + [("decode", n) for n in args.contexts]
     times: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for _ in range(args.rounds):
-        rates.append(bandwidth(threads, data))
+        reads.append(seconds(reading(threads, data))[which])
         for kind, size in jobs:
             for who, runner in both.items():
                 if runner is not None:
                     run = runner.prefill(size) if kind == "prefill" else runner.decode(size, STEPS)
                     times.setdefault((who, kind, size), []).append(seconds(run))
     model: LanguageModel = both["ours"].model
-    rows = [_row(kind, size, threads, times, model, statistics.median(rates)) for kind, size in jobs]
+    rows = [_row(kind, size, threads, times, model, data.nbytes / statistics.median(reads)) for kind, size in jobs]
     model.close()
     return rows
 

@@ -243,7 +243,9 @@ def print_profile(executable: Executable, feeds: dict[str, Any]) -> None:
     fastest: dict[str, float] = {}
     for s in spans:
         fastest[s.name] = min(fastest.get(s.name, 1e9), s.end_s - s.start_s)
-    placed = {p.op: f"{p.type} {p.precision} {p.delegate}" for p in executable.plan.placements}
+    plan = executable.plan
+    assert isinstance(plan, Plan)
+    placed = {p.op: f"{p.type} {p.precision} {p.delegate}" for p in plan.placements}
     sums, counts = Counter[str](), Counter[str]()
     for name, seconds in fastest.items():
         sums[placed[name]] += seconds  # type: ignore[assignment]

@@ -58,6 +58,15 @@ def two_branch_model(channels: int = 8, size: int = 16) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def executables_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests run is not stored in the user's cache."""
+    folder = tmp_path_factory.mktemp("executables")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hetsched.runtime.executable_cache.folder", lambda: folder)
+        yield
+
+
 @pytest.fixture
 def two_branch(tmp_path: Path) -> Path:
     """The two-branch model as a file; its dim ``width`` must be bound."""

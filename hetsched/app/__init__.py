@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from hetsched.app.calibrating_ranges import calibrate_ranges
     from hetsched.app.comparing import compare
     from hetsched.app.explaining import diff, explain
+    from hetsched.app.generating import assistant
     from hetsched.app.importing import import_profile
     from hetsched.app.inputs import load, soc
     from hetsched.app.judging import accuracy
@@ -30,11 +31,12 @@ _HOMES = {
     "diff": "explaining",
     "import_profile": "importing",
     "accuracy": "judging",
+    "assistant": "generating",
     "compare": "comparing",
 }
 __all__ = [
-    "Planned", "accuracy", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan", "report", "run", "simulate",
-    "soc",
+    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan",
+    "report", "run", "simulate", "soc",
 ]  # fmt: skip
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 #: Target -> the module that writes its files.
 TARGETS: Mapping[str, str] = {
-    "coreml": "hetsched.export.coreml", "executorch": "hetsched.export.executorch", "llama.cpp": "hetsched.export.llama_cpp",
+    "coreml": "hetsched.export.coreml", "executorch": "hetsched.export.executorch", "litert": "hetsched.export.litert",
+    "llama.cpp": "hetsched.export.llama_cpp",
     "openvino": "hetsched.export.openvino", "ort": "hetsched.export.ort", "qnn": "hetsched.export.qnn",
 }  # fmt: skip
 #: Targets whose files a generic runner cannot feed: they have no golden vectors.

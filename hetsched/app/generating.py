@@ -68,7 +68,7 @@ class Assistant:
         m, s = self.model, self.sampling
         out = {"model": m.graph.name, "soc": "host", **answer.summary()}
         out |= {"start_ms": self.start_s * 1e3, "threads": m.threads, "precision": m.precision, "context": m.context}
-        out |= {"kv": f"{m.pool.shape.keys}/{m.pool.shape.values}", "kv_cache_mb": m.pool.used_bytes / 1e6}
+        out |= {"kv": f"{m.pool.shape.keys}/{m.pool.shape.values}", "kv_cache_mb": m.pool.most_bytes / 1e6}
         out |= {"peak_memory_mb": peak_memory_bytes() / 1e6, "weights_mb": m.weight_bytes / 1e6}
         out |= {"sampling": {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "repetition": s.repetition, "seed": s.seed}}
         return out | {f"predicted_{name}": value for name, value in self.predicted.items()}

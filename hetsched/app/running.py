@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
-MAX_INPUT_BYTES = 4 << 30
+#: Larger files are no plans (:meth:`hetsched.plans.Deployment.from_file` says so).
+MAX_PLAN_BYTES = 256 << 20
 #: Inputs that reach further beyond their calibrated range than this share of its width are worth a word.
 FAR = 0.25
 #: A fastest run below this share of the prediction says that the machine was slow when it was calibrated.
 SLOW_CALIBRATION = 0.7
 _WITHIN = ", within the calibrated ranges"
-_HEADER_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,48 +99,6 @@ class Ran:
         return out
 
 
-def read_inputs(path: Path, graph: Graph) -> dict[str, npt.NDArray[Any]]:
-    """Inputs from an ``.npz`` file (no pickle), checked against the graph's inputs.
-
-    Raises:
-        OptionError: absent, not an npz, or names, shapes or types that do not fit.
-    """
-    if not path.is_file():
-        raise OptionError(f"there is no input file {path}")
-    if path.stat().st_size > MAX_INPUT_BYTES:
-        raise OptionError(f"the input file {path} is larger than 4 GiB")
-    try:
-        sizes = _array_bytes(path)
-        unknown = next((n for n in sizes if n not in graph.inputs), None)
-        if unknown is not None:
-            raise OptionError(f"{path} has an array {unknown!r}, which the model does not read: its inputs are {', '.join(graph.inputs)}")
-        for name in graph.inputs:
-            if sizes.get(name, 0) > graph.tensors[name].nbytes + _HEADER_BYTES:
-                raise OptionError(f"{path}: {name!r} has {sizes[name]} bytes, the plan needs {graph.tensors[name].nbytes}")
-        with np.load(path, allow_pickle=False) as archive:
-            feeds = {k: archive[k] for k in graph.inputs if k in archive.files}
-    except OptionError:
-        raise
-    except Exception as e:
-        raise OptionError(f"{path} is not a readable .npz file ({e}): write it with numpy.savez") from e
-    for name in graph.inputs:
-        want = graph.tensors[name]
-        if name not in feeds:
-            raise OptionError(f"{path} has no array {name!r}: the model reads {', '.join(graph.inputs)}")
-        if feeds[name].shape != want.shape or feeds[name].dtype != want.dtype.numpy:
-            have = f"{feeds[name].dtype}{list(feeds[name].shape)}"
-            raise OptionError(f"{path}: {name!r} is {have}, the plan needs {want.dtype.numpy}{list(want.shape)}")
-    return {k: np.asarray(feeds[k], order="C") for k in graph.inputs}  # ascontiguousarray would make a scalar a list
-
-
-def _array_bytes(path: Path) -> dict[str, int]:
-    """Unpacked size of each array of an ``.npz`` file: a small archive may hold gigabytes of zeros."""
-    import zipfile
-
-    with zipfile.ZipFile(path) as archive:
-        return {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
-
-
 def run(
     target: str | Path | Graph | Planned,
     soc: str | Path | SoC | None = None,
@@ -180,6 +138,12 @@ def run(
     return _compile_and_run(target, soc, inputs, check, repeat, seed, delegate, plan_options)
 
 
+def _place(path: Path, level: int) -> Place | None:
+    """Where the executable of a plan file is stored; None if ``path`` is no plan file."""
+    is_plan = path.is_file() and is_plan_file(path) and path.stat().st_size <= MAX_PLAN_BYTES
+    return Place(path, level) if is_plan else None
+
+
 def run_stored(path: Path, inputs: str | Path | Arrays | None, repeat: int, seed: int, level: int) -> Ran | None:
     """Run a plan file as :func:`run`, from what an earlier run of it has left.
 
@@ -190,9 +154,8 @@ def run_stored(path: Path, inputs: str | Path | Arrays | None, repeat: int, seed
         OptionError: bad inputs.
         ExecutionError: an operator failed.
     """
-    if repeat < 1 or seed < 0 or not is_plan_file(path) or not path.is_file():
-        return None
-    found = Place(path, level).find()
+    place = _place(path, level) if repeat >= 1 and seed >= 0 else None
+    found = None if place is None else place.find()
     if found is None:
         return None
 
@@ -203,7 +166,10 @@ def run_stored(path: Path, inputs: str | Path | Arrays | None, repeat: int, seed
 
     with found.executable as executable:
         feeds = found.noise(seed) if inputs is None else _given(inputs, executable.graph)
-        return None if feeds is None else _run(executable, found.said, reopened, feeds, inputs, repeat, seed)
+        if feeds is None:
+            return None
+        ran = _run(executable, found.said, reopened, feeds, inputs, repeat, seed)
+    return replace(ran, notes=(*ran.notes, *_faster(found.said.predicted_s, min(ran.result.latencies_s))))
 
 
 def _compile_and_run(
@@ -218,7 +184,7 @@ def _compile_and_run(
 
     # Made first, so that it knows of changes of the files while they are read.
     path = Path(target) if isinstance(target, (str, Path)) and soc is None and delegate is None else None
-    place = Place(path, plan_options.get("level", 0)) if path is not None and path.is_file() and is_plan_file(path) else None
+    place = None if path is None else _place(path, plan_options.get("level", 0))
     planned = open_session(target, soc, **plan_options)
     if isinstance(planned, PlannedLanguage):
         raise OptionError(
@@ -244,7 +210,7 @@ def _compile_and_run(
             place.keep(executable, planned, said, (seed, feeds) if inputs is None else None)
     told = delegate if isinstance(delegate, str) else "as chosen" if delegate else "as planned"
     emulated = {} if assigned is None else assigned.emulated
-    notes = [*ran.notes, *(ran.result.trace.notes if emulated else ())]
+    notes = [*ran.notes, *(ran.result.trace.notes if isinstance(delegate, Mapping) else ())]
     if delegate is None and planned.soc.is_host:
         notes.extend(_faster(prediction.latency_s, min(ran.result.latencies_s)))
     return replace(ran, check=report, delegate=told, notes=tuple(notes), emulated=emulated)
@@ -252,6 +218,7 @@ def _compile_and_run(
 
 def _given(inputs: str | Path | Arrays, graph: Graph) -> dict[str, npt.NDArray[Any]]:
     """Inputs from a file or from arrays, checked."""
+    from hetsched.app.input_files import read_inputs
     from hetsched.runtime.inputs import validate_feeds
 
     return read_inputs(Path(inputs), graph) if isinstance(inputs, (str, Path)) else validate_feeds(graph, inputs)

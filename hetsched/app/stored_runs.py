@@ -95,7 +95,7 @@ class Place:
         seed, feeds = noise if noise is not None and sum(a.nbytes for a in noise[1].values()) <= _LARGEST_NOISE else (None, {})
         about = {"files": known, "noise_seed": seed, "said": {name: getattr(said, name) for name in Said.__slots__}}
         arrays = {f"noise.{name}": np.ascontiguousarray(a).reshape(-1).view(np.uint8) for name, a in feeds.items()}
-        cache.store(self._key, Contents({**contents.manifest, **about}, {**contents.arrays, **arrays}))
+        cache.store(self._key, Contents({**contents.manifest, **about}, {**contents.arrays, **arrays}, contents.pieces))
 
 
 class Stored:

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.")],
-    to: Annotated[str, typer.Option("--to", metavar="RUNTIME", help="ort, qnn, coreml, openvino, llama.cpp or executorch.")],
+    to: Annotated[str, typer.Option("--to", metavar="RUNTIME", help="ort, qnn, litert, coreml, openvino, llama.cpp or executorch.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Default: beside the plan.")] = None,
     phase: Annotated[str | None, typer.Option(metavar="PHASE", help="prefill or decode of a language model. Default: decode.")] = None,
     level: Level = 0,

@@ -302,10 +302,11 @@ def ran(result: Ran, trace: Path | None) -> None:
     lat, (low, high) = s["latency_ms"], s["predicted_ms_interval"]
     if s["delegate"] == "null":
         line(f"{s['model']}: nothing was computed (delegate null); the schedule was played in {seconds(lat['median'] / 1e3)}")
-    elif result.emulated:
+    elif s["soc"] != "host":
         who = ", ".join(f"{q} by {' and '.join(names)}" for q, names in result.runners.items())
         line(f"{s['model']} as planned for {s['soc']}, {s['inputs']}: {who}")
-        line(f"  {', '.join(result.emulated)} emulated: {seconds(lat['median'] / 1e3)} here says nothing about {s['soc']}")
+        emulated = f"{', '.join(result.emulated)} emulated: " if result.emulated else ""
+        line(f"  {emulated}{seconds(lat['median'] / 1e3)} here says nothing about {s['soc']}")
     else:
         measured = f"measured {seconds(lat['median'] / 1e3)} (median of {s['repeat']}, best {seconds(lat['min'] / 1e3)})"
         line(f"{s['model']} on this machine, {s['inputs']}: {measured}")

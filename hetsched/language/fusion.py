@@ -20,7 +20,7 @@ class Fused:
     """Operators that run as one.
 
     Attributes:
-        kind: norm, layer_norm, product, gate, rotary, attention, arithmetic or function.
+        kind: norm, layer_norm, product, gate, rotary, attention, router, mixture, split, arithmetic or function.
         ops: the operators; the one that gives its kind comes last.
         reads: tensors that it reads, constants aside.
         writes: tensors that it writes.
@@ -42,8 +42,9 @@ class Fused:
 
 
 _KINDS: Mapping[str, str] = {
-    "RMSNorm": "norm", "LayerNormalization": "layer_norm", "Gemm": "product", "RotaryEmbedding": "rotary",
-    "GroupQueryAttention": "attention", "Split": "split", **dict.fromkeys(_BINARY, "arithmetic"), **dict.fromkeys(_ACTIVATIONS, "function"),
+    "RMSNorm": "norm", "LayerNormalization": "layer_norm", "Gemm": "product", "RotaryEmbedding": "rotary", "Router": "router",
+    "GroupQueryAttention": "attention", "Split": "split", "MoE": "mixture", **dict.fromkeys(_BINARY, "arithmetic"),
+    **dict.fromkeys(_ACTIVATIONS, "function"),
 }  # fmt: skip
 
 

@@ -64,6 +64,7 @@ class PagePool:
         self.memory: Array = np.zeros((shape.layers, pages * self.page_bytes), np.uint8)
         self.users = np.zeros(pages, np.int32)
         self._free = list(range(pages - 1, -1, -1))
+        self._most = 0
 
     @property
     def free(self) -> int:
@@ -74,6 +75,11 @@ class PagePool:
     def used_bytes(self) -> int:
         """Bytes of the pages in use, all layers together."""
         return (self.capacity - self.free) * self.page_bytes * self.shape.layers
+
+    @property
+    def most_bytes(self) -> int:
+        """The same at its largest so far."""
+        return self._most * self.page_bytes * self.shape.layers
 
     def layer(self, index: int) -> Array:
         """A layer's cache, uint8."""
@@ -91,6 +97,7 @@ class PagePool:
             raise ExecutionError(f"the cache is full: all its {self.capacity} pages ({tokens} tokens) are in use; raise the context limit")
         page = self._free.pop()
         self.users[page] = 1
+        self._most = max(self._most, self.capacity - self.free)
         return page
 
     def share(self, page: int) -> int:

@@ -20,6 +20,7 @@ from hetsched.language.host_values import derived_from
 from hetsched.language.pages import PagePool
 from hetsched.language.run_values import RunTimeProgram
 from hetsched.language.step_attention import attention
+from hetsched.language.step_experts import mixture, router
 from hetsched.language.step_products import gate, product
 from hetsched.language.step_rows import arithmetic, function, layer_norm, norm, rotary, split
 from hetsched.language.step_values import values, variables
@@ -29,7 +30,7 @@ Array = npt.NDArray[Any]
 
 _LOWERINGS: Mapping[str, Callable[[Building, Fused], None]] = {
     "norm": norm, "layer_norm": layer_norm, "product": product, "gate": gate, "rotary": rotary, "attention": attention,
-    "arithmetic": arithmetic, "function": function, "split": split,
+    "arithmetic": arithmetic, "function": function, "split": split, "router": router, "mixture": mixture,
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def function_name(op: Op) -> str:
 
 def _split_product(b: Building, packed: PackedGroups, key: tuple[str, int, int], bias: Array, out: str, one: Fused) -> None:
     twofold, n, to = key[0] == "int16", int(packed.shape[N]), b.write(out)
-    operands, room, columns = _storage(b, key), gemm_groups_scratch(packed.shape), _columns(int(packed.shape[N]), b.threads)
+    operands, room, columns = _storage(b, key), gemm_groups_scratch(packed.shape), columns_in_parts(int(packed.shape[N]), b.threads)
     finish = activation(one)
     if not twofold:
         calls = []
@@ -83,10 +83,10 @@ def _split_product(b: Building, packed: PackedGroups, key: tuple[str, int, int],
     b.emit(adding, [name], [out])
 
 
-def _columns(n: int, threads: int) -> list[tuple[int, int]]:
-    """Columns of a product in parts."""
-    parts = 1 if threads == 1 else max(1, min(_PARTS * threads, -(-n // _COLUMNS)))
-    edges = [min(i * -(-n // (LANES * parts)) * LANES, n) for i in range(parts + 1)]
+def columns_in_parts(n: int, threads: int, grain: int = LANES) -> list[tuple[int, int]]:
+    """Columns of a product in parts, each from a multiple of ``grain`` on."""
+    parts = 1 if threads == 1 else max(1, min(_PARTS * threads, -(-n // max(_COLUMNS, grain))))
+    edges = [min(i * -(-n // (grain * parts)) * grain, n) for i in range(parts + 1)]
     return [(a, c) for a, c in pairwise(edges) if a < c]
 
 

@@ -22,11 +22,11 @@ _LINE = 64
 _SCHEME = "gguf:"
 
 
-def block_kind(tensor: Tensor) -> str | None:
-    """The kind of GGUF blocks that a matrix is stored in, if products compute on them directly."""
+def block_kind(tensor: Tensor, experts: bool = False) -> str | None:
+    """The kind of GGUF blocks that a matrix (of ``experts``: or a stack of them) is stored in, if products compute on them directly."""
     scheme = "" if tensor.quantization is None else tensor.quantization.scheme
     kind = scheme.removeprefix(_SCHEME) if scheme.startswith(_SCHEME) else ""
-    return kind if kind in BLOCKS and len(tensor.shape) == 2 else None
+    return kind if kind in BLOCKS and (experts or len(tensor.shape) == 2) else None
 
 
 def packed_block(tensor: Tensor) -> PackedGroups:

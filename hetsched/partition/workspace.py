@@ -146,9 +146,9 @@ def _recurrent(graph: Graph, op: Op) -> int:
 
 
 def _mixture(graph: Graph, op: Op) -> int:
-    """An expert's rows, their hidden values twice, and which they are."""
+    """An expert's rows, two results for each, which they are, and all hidden values."""
     (tokens, width), inner = graph.tensors[op.inputs[0]].shape, graph.tensors[op.inputs[-1]].shape[-1]
-    return 4 * tokens * (2 * op.attr_int("experts_per_token", 1) + width + 2 * inner)
+    return 4 * tokens * (op.attr_int("experts_per_token", 1) * (2 + inner) + 3 * max(width, inner))
 
 
 def _attention(graph: Graph, op: Op) -> int:

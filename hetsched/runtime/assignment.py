@@ -13,7 +13,7 @@ from hetsched.plans import Plan, PlanSegment
 from hetsched.runtime.delegates import load_delegate
 from hetsched.runtime.delegates.base import Delegate, Probe
 from hetsched.runtime.delegates.mixed import MixedDelegate
-from hetsched.runtime.elsewhere import adopted, refusal_here, with_delegates
+from hetsched.runtime.elsewhere import adopted, refusal_here, unused, with_delegates
 from hetsched.socs import HOST
 from hetsched.trace import Instant, Trace
 
@@ -25,7 +25,8 @@ Chosen: TypeAlias = "str | Delegate | Mapping[str, str] | None"
 class Assignment:
     """``plan`` is the plan as it runs here; ``of_segment`` has a delegate for each segment by index, ``of_op`` names for each op.
 
-    ``probes`` are what the delegates said of themselves, by name; ``notes`` say how the plan was changed.
+    ``probes`` are what the delegates said of themselves, by name; ``notes`` say how the plan was changed, and
+    ``is_adopted`` that it was made for another SoC: its predictions are not about runs here.
     """
 
     plan: Plan
@@ -33,6 +34,7 @@ class Assignment:
     of_op: Mapping[str, str]
     probes: Mapping[str, Probe]
     notes: tuple[str, ...] = ()
+    is_adopted: bool = False
 
     @property
     def of_queue(self) -> dict[str, tuple[str, ...]]:
@@ -69,6 +71,7 @@ def assign(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> Assignment:
     notes: tuple[str, ...] = ()
     if isinstance(chosen, Mapping):
         plan = with_delegates(graph, plan, chosen)
+        notes = unused(plan, chosen)
     _check_plan(graph, plan, soc, chosen)
     if chosen is not None and not isinstance(chosen, Mapping):
         one = load_delegate(chosen) if isinstance(chosen, str) else chosen
@@ -77,9 +80,10 @@ def assign(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> Assignment:
     loaded = {name: load_delegate(name) for name in dict.fromkeys(p.delegate for p in plan.placements)}
     probes = _available(loaded)
     if soc != HOST:
-        plan, notes = adopted(graph, plan, loaded)
+        plan, changes = adopted(graph, plan, loaded)
+        notes = (*notes, *changes)
     named = {p.op: p.delegate for p in plan.placements}
-    return Assignment(plan, {s.index: _of_segment(s, named, loaded) for s in plan.segments}, named, probes, notes)
+    return Assignment(plan, {s.index: _of_segment(s, named, loaded) for s in plan.segments}, named, probes, notes, soc != HOST)
 
 
 def _check_plan(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> None:
@@ -87,10 +91,11 @@ def _check_plan(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> None:
         why = refusal_here(plan, chosen if isinstance(chosen, Mapping) else {}, soc)
         if why is not None:
             raise PlanError(why)
-    elsewhere = next((p for p in plan.placements if p.delegate in ("numba", "ort") and not p.queue.startswith("cpu")), None)
-    if elsewhere is not None and chosen is None:
+    elsewhere = next((p for p in plan.placements if not p.queue.startswith("cpu")), None)
+    if elsewhere is not None and soc == HOST and chosen is None:
         raise PlanError(
-            f"the plan uses the queue {elsewhere.queue!r}, which is not a CPU of this machine: plan for host, or try --delegate null"
+            f"the plan gives ops to {elsewhere.delegate!r} on the queue {elsewhere.queue!r}, which is not a CPU of this machine: plan for "
+            "host, or try --delegate null"
         )
     check_graph(plan, graph)
     foreign = next((b.tensor for b in plan.buffers if b.tensor not in graph.tensors), None)

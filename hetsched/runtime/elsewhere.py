@@ -44,6 +44,15 @@ def with_delegates(graph: Graph, plan: Plan, chosen: Mapping[str, str]) -> Plan:
     return plan.model_copy(update={"placements": placements})
 
 
+def unused(plan: Plan, chosen: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each queue or processor that has a delegate by name and nothing to do."""
+    queues = {p.queue for p in plan.placements}
+    busy = queues | {q.partition(":")[0] for q in queues}
+    return tuple(
+        f"the plan puts nothing on {name}, so the delegate {chosen[name]} has nothing to do" for name in chosen if name not in busy
+    )
+
+
 def _chosen(graph: Graph, placed: Placement, names: str | None, loaded: Mapping[str, Delegate]) -> Placement:
     """Where an op goes: to the first of its queue's delegates that takes it, else to the first, which will say why not."""
     candidates = names.split(",") if names else [placed.delegate]
@@ -109,4 +118,4 @@ def refusal_here(plan: Plan, chosen: Mapping[str, str], soc: str) -> str | None:
     if not missing:
         return None
     flags = " ".join(f"--delegate {q}={next(p.delegate for p in plan.placements if p.queue == q)}" for q in missing)
-    return f"this plan is for {soc}; run it there, plan for host (--soc host), try it with --delegate null, or say who stands in: {flags}"
+    return f"this plan is for {soc}; run it there or plan for host (--soc host), try it with --delegate null, or say who stands in: {flags}"

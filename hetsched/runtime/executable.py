@@ -172,7 +172,7 @@ class Executable:
     def _timeline(self, origin: int) -> Timeline:
         trace = Trace("measured", self.graph.name, self.soc, tuple(w.queue for w in self.workers))
         trace.counter("memory/arena", "B").sample(0.0, float(self.plan.arena_bytes))
-        adopted = self.assigned is not None and bool(self.assigned.notes)  # for another SoC: its predictions are not about this run
+        adopted = self.assigned is not None and self.assigned.is_adopted  # for another SoC: its predictions are not about this run
         predicted = {} if adopted else {p.op: p.seconds for p in self.plan.placements}
         return Timeline(trace, origin, predicted, frozenset(f.signal for f in self.plan.fences))
 

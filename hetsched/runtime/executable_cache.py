@@ -102,7 +102,7 @@ def identities(paths: Sequence[Path], began_ns: int) -> list[tuple[str, list[int
 
 def store(key: str, contents: Contents) -> None:
     """Keep an entry, under a temporary name until it is whole; where nothing can be written nothing is kept."""
-    size = sum(a.nbytes for a in contents.arrays.values())
+    size = contents.nbytes
     if size > LIMIT_BYTES // 2:
         return
     path = folder() / (key + _SUFFIX)

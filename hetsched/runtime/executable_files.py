@@ -14,8 +14,9 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
@@ -56,19 +57,42 @@ class StoredPlan(NamedTuple):
     fences: tuple[StoredFence, ...]
 
 
+class Pieces(NamedTuple):
+    """Bytes that are written from where they are: arrays at their places, in order, and zeros between them."""
+
+    nbytes: int
+    parts: tuple[tuple[int, Array], ...]
+
+    def chunks(self) -> Iterator[Any]:
+        """The bytes, one after another."""
+        at = 0
+        for place, part in self.parts:
+            yield bytes(place - at)
+            yield part.data
+            at = place + part.nbytes
+        yield bytes(self.nbytes - at)
+
+
 class Contents(NamedTuple):
-    """A manifest and the arrays (one dimension each) that it names."""
+    """A manifest and the arrays (one dimension each) that it names; pieces are read as one array of bytes."""
 
     manifest: Mapping[str, Any]
     arrays: Mapping[str, Array]
+    pieces: Mapping[str, Pieces] = MappingProxyType({})
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(a.nbytes for a in self.arrays.values()) + sum(p.nbytes for p in self.pieces.values())
 
 
 def write(file: BinaryIO, contents: Contents) -> None:
     """Write a file; the manifest gets a key ``arrays``."""
     places, at = {}, 0
-    for name, array in contents.arrays.items():
-        places[name] = [at, array.nbytes, array.dtype.str]
-        at += array.nbytes + -array.nbytes % _ALIGNMENT
+    sizes = [(name, a.nbytes, a.dtype.str) for name, a in contents.arrays.items()]
+    for name, nbytes, kind in [*sizes, *((name, p.nbytes, "|u1") for name, p in contents.pieces.items())]:
+        places[name] = [at, nbytes, kind]
+        at += nbytes + -nbytes % _ALIGNMENT
     manifest = json.dumps({**contents.manifest, "arrays": places}, separators=(",", ":"), sort_keys=True).encode()
     digest = hashlib.sha256()
     file.write(_HEADER.pack(MAGIC, bytes(32), len(manifest)))
@@ -83,6 +107,10 @@ def write(file: BinaryIO, contents: Contents) -> None:
     for array in contents.arrays.values():
         put(np.ascontiguousarray(array).data)
         put(bytes(-array.nbytes % _ALIGNMENT))
+    for pieces in contents.pieces.values():
+        for chunk in pieces.chunks():
+            put(chunk)
+        put(bytes(-pieces.nbytes % _ALIGNMENT))
     file.seek(0)
     file.write(_HEADER.pack(MAGIC, digest.digest(), len(manifest)))
 

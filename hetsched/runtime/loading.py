@@ -41,7 +41,7 @@ def load(contents: Contents) -> Executable:
     Raises:
         OSError: this system does not let its code run.
     """
-    manifest, arrays = contents
+    manifest, arrays = contents.manifest, contents.arrays
     about = manifest["image"]
     native = Native(Image(arrays["image"].tobytes(), about["symbols"], tuple(about["inside"]), about["imports"]))
     code = _code(native, manifest["own"])

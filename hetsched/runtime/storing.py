@@ -6,7 +6,7 @@ was compiled), the arena or the scratch of a queue. :mod:`hetsched.runtime.loadi
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +16,7 @@ from hetsched.errors import ExecutionError
 from hetsched.runtime.arena import ALIGNMENT
 from hetsched.runtime.delegates.programs import ProgramSegment
 from hetsched.runtime.executable import Executable
-from hetsched.runtime.executable_files import Array, Contents
+from hetsched.runtime.executable_files import Array, Contents, Pieces
 from hetsched.runtime.worker import Job
 
 #: Kernels may read so many bytes beyond the last array.
@@ -66,7 +66,7 @@ def contents_of(executable: Executable) -> Contents:
              "refusals": [[n, call.refusal] for n, call in enumerate(calls) if call.refusal],
              "thunks": [symbols[call.kernel, call.dtypes] for call in calls]}
         )  # fmt: skip
-    arrays["data"], arrays["data.moves"] = memory.data(), np.array(memory.moves, np.int64).reshape(-1)
+    arrays["data.moves"] = np.array(memory.moves, np.int64).reshape(-1)
     ends = dict.fromkeys((*graph.inputs, *graph.outputs))
     manifest = {
         "name": graph.name, "soc": executable.soc, "inputs": graph.inputs, "outputs": graph.outputs,
@@ -78,7 +78,7 @@ def contents_of(executable: Executable) -> Contents:
         "own": [objects.symbol_of(*key) for key in objects.OWN],
         "image": {"symbols": dict(image.symbols), "inside": image.inside, "imports": dict(image.imports)},
     }  # fmt: skip
-    return Contents(manifest, arrays)
+    return Contents(manifest, arrays, {"data": memory.data()})
 
 
 def _calls(job: Job) -> list[Any]:
@@ -159,27 +159,37 @@ class _Memory:
                 raise UnstorableError("an argument is the address of an unknown array")
             self.moves.append((start + 8 * i, *found))
 
-    def data(self) -> Array:
+    def data(self) -> Pieces:
         """The data, with zeros where an address has to be put.
 
         Raises:
             UnstorableError: it holds addresses that no kernel declares (``InAddress``).
         """
-        out = np.zeros(self._size, np.uint8)
-        for (address, nbytes), array in self._arrays.items():
-            _, place = self._find(address) or (DATA, 0)
-            out[place : place + nbytes] = array.reshape(-1).view(np.uint8)
-        for place, _, _ in self.moves:
-            out[place : place + 8] = 0
-        if self._holds_addresses(out):
-            raise UnstorableError("an array holds addresses, and no kernel says that it does")
-        return out
+        of_span: dict[int, list[tuple[int, Array]]] = {place: [] for _, _, place in self._spans}
+        for (address, _), array in self._arrays.items():
+            start, _, place = self._spans[self._span(address)]
+            of_span[place].append((address - start, array.reshape(-1).view(np.uint8)))
+        moved = sorted(place for place, _, _ in self.moves)
+        parts = []
+        for start, end, place in self._spans:
+            own = moved[bisect_left(moved, place) : bisect_left(moved, place + end - start)]
+            part = _joined(of_span[place], end - start, bool(own))
+            for word in own:
+                part[word - place : word - place + 8] = 0
+            if self._holds_addresses(part[-start % 8 :]):
+                raise UnstorableError("an array holds addresses, and no kernel says that it does")
+            parts.append((place, part))
+        return Pieces(self._size, tuple(parts))
 
     def _holds_addresses(self, data: Array) -> bool:
         words = data[: len(data) // 8 * 8].view(np.int64)
         ends = [*((a, a + n) for a, n in self._regions), *((a, e) for a, e, _ in self._spans)]
         low, high = min(a for a, _ in ends), max(e for _, e in ends)
         return any(self._find(value) is not None for value in words[(words >= low) & (words < high)].tolist())
+
+    def _span(self, address: int) -> int:
+        """Number of the last span that does not begin after an address; -1 if all do."""
+        return bisect_right(self._spans, (address, _FAR, 0)) - 1
 
     def _region(self, address: int) -> tuple[int, int] | None:
         return next(((ARENA + i, address - a) for i, (a, n) in enumerate(self._regions) if 0 <= address - a < n), None)
@@ -188,7 +198,7 @@ class _Memory:
         """Region and offset of an address, None if it is in no array."""
         found = self._region(address)
         if found is None:
-            start, end, place = self._spans[at] if (at := bisect_right(self._spans, (address, _FAR, 0)) - 1) >= 0 else (0, 0, 0)
+            start, end, place = self._spans[at] if (at := self._span(address)) >= 0 else (0, 0, 0)
             found = (DATA, place + address - start) if address < end else None
         return found
 
@@ -205,6 +215,16 @@ def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         open_ = start, end
     if open_ is not None:
         yield open_
+
+
+def _joined(arrays: Sequence[tuple[int, Array]], nbytes: int, changed: bool) -> Array:
+    """The bytes of a span that ``arrays`` cover together: themselves if it is one that will not be changed."""
+    if len(arrays) == 1 and not changed:
+        return arrays[0][1]
+    out = np.zeros(nbytes, np.uint8)
+    for at, array in arrays:
+        out[at : at + array.nbytes] = array
+    return out
 
 
 def _address(array: Array) -> int:

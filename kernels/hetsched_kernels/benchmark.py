@@ -18,6 +18,7 @@ import numpy as np
 from hetsched_kernels import codes, conv, conv_i8, elementwise, gemm, gemm_i8, measure, movement, nhwc, nhwc_conv, nhwc_depthwise, quantize
 from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.benchmark_peers import REPEATED, ort_runner, quantized_convolution_runner
+from hetsched_kernels.program import Call, compile_program, counters, run_program
 from hetsched_kernels.window import conv_geometry, conv_output
 
 _ROUNDS = 15
@@ -145,7 +146,7 @@ def _image_rows(rng: np.random.Generator) -> list[Row]:
         theirs = quantized_convolution_runner(x, weights, attributes)
         if theirs is not None:
             seconds, work = medians([ours, theirs]), 2 * size * (c // groups) * kh * kw
-            rows.append(Row(f"{name} int8, against ORT", work / seconds[0], work * REPEATED / seconds[1], goal, "GOP/s"))
+            rows.append(Row(f"{name} int8, against ORT", work * REPEATED / seconds[0], work * REPEATED / seconds[1], goal, "GOP/s"))
     return rows
 
 
@@ -159,27 +160,37 @@ def _aligned(x: Array) -> Array:
 
 
 def _image_runner(x: Array, w: Array, g: Array) -> Callable[[], None]:
-    """One channels-last 8-bit convolution."""
+    """A channels-last 8-bit convolution, :data:`REPEATED` times in a program, as a plan runs it."""
     c, m, positions = int(g[1]), w.shape[0], int(g[0] * np.prod(conv_output(g)))
     stored = _aligned(np.concatenate([x.transpose(0, 2, 3, 1).reshape(-1), np.zeros(nhwc.SLACK, np.uint8)]))
     out = _aligned(np.zeros(positions * m, np.uint8))
     factors, shifts = np.full(m, 1e-3, np.float32), np.zeros(m, np.float32)
+    calls = []
     if int(g[15]) > 1:
         scratch = _aligned(np.zeros(nhwc_depthwise.depthwise_nhwc_scratch(g), np.uint8))
         parts = (*nhwc_depthwise.pack_depthwise_nhwc(w, 128), nhwc_depthwise.terms(factors), nhwc_depthwise.terms(shifts))
-        weights, rows = [_aligned(v) for v in parts], int(g[0] * g[16])
-        return lambda: nhwc_depthwise.depthwise_nhwc_i8(stored, *weights, out, scratch, g, 128, 0, 255, 128, 0, rows)
-    top, left, bottom, right = (int(v) for v in g[9:13])
-    moved = (int(g[0]), int(g[2]), int(g[3]) * c, top, bottom, left * c, right * c, np.full(1, 128, np.uint8))
-    copied = nhwc.worth_padding(g)
-    image, geometry = (_aligned(np.zeros(nhwc.padded_elements(g) + nhwc.SLACK, np.uint8)), nhwc.padded(g)) if copied else (stored, g)
+        args = (stored, *map(_aligned, parts), out, scratch, g, 128, 0, 255, 128, 0, int(g[0] * g[16]))
+        return _repeated([Call(nhwc_depthwise.depthwise_nhwc_i8, (), args)])
+    geometry = g
+    if nhwc.worth_padding(g):
+        top, left, bottom, right = (int(v) for v in g[9:13])
+        geometry, image = nhwc.padded(g), _aligned(np.zeros(nhwc.padded_elements(g) + nhwc.SLACK, np.uint8))
+        sizes = (int(g[0]), int(g[2]), int(g[3]) * c, top, bottom, left * c, right * c)
+        calls.append(Call(nhwc.pad_nhwc, ("uint8",), (stored, image, *sizes, np.full(1, 128, np.uint8))))
+        stored = image
     scratch = _aligned(np.zeros(nhwc_conv.conv2d_nhwc_scratch(g), np.uint8))
     weights = [_aligned(v) for v in (*nhwc_conv.pack_conv_nhwc(w, 128), nhwc_conv.terms(factors), nhwc_conv.terms(shifts))]
+    tail = (geometry, c, 128, codes.NONE, 0.0, 0.0, 0, 255, 1.0, 128, 0, positions)
+    return _repeated([*calls, Call(nhwc_conv.conv2d_nhwc_i8, (), (stored, *weights, out, scratch, *tail))])
+
+
+def _repeated(calls: list[Call]) -> Callable[[], None]:
+    """The calls one after another, :data:`REPEATED` times."""
+    program = compile_program([(call,) for call in calls] * REPEATED)
+    count, stop, stamps = len(calls) * REPEATED, np.zeros(1, np.int64), np.zeros(0, np.int64)
 
     def run() -> None:
-        if copied:
-            nhwc.pad_nhwc(stored, image, *moved)
-        nhwc_conv.conv2d_nhwc_i8(image, *weights, out, scratch, geometry, c, 128, codes.NONE, 0.0, 0.0, 0, 255, 1.0, 128, 0, positions)
+        run_program(program.table, program.steps, counters(count), stop, stamps, 0, count, 1, 0)
 
     return run
 

@@ -26,6 +26,10 @@ _POINTERS = (
 )  # fmt: skip
 
 
+#: What ggml reports to: it would print a line a weight.
+_SILENT = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda level, text, data: None)
+
+
 class _Params(ctypes.Structure):
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
@@ -38,6 +42,7 @@ class _Ggml:
         self._libraries = [ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL) for name in names]
         for name in _POINTERS:
             self.function(name).restype = ctypes.c_void_p
+        self.function("ggml_log_set")(_SILENT, None)
         self.function("ggml_backend_buft_name").restype = ctypes.c_char_p
         self.function("ggml_backend_graph_compute").restype = ctypes.c_int
 

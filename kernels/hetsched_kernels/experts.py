@@ -67,14 +67,14 @@ def experts_shape(tokens: int, width: int, inner: int, experts: int, each: int, 
     return np.array([tokens, width, inner, experts, each, activation], np.int64)
 
 
-def mixture_scratch(shape: Array) -> int:
-    """Float32 elements of scratch that :data:`mixture_f32` wants."""
+def experts_scratch(shape: Array) -> int:
+    """Float32 elements of scratch that :data:`gate_experts_f32` and :data:`down_experts_f32` want."""
     tokens, width, inner = (int(v) for v in shape[: INNER + 1])
     return _rows_scratch(shape) + gemm_f32_scratch(tokens, max(width, inner), max(width, inner))
 
 
-def mixture_groups_scratch(shape: Array, *weights: Array) -> int:
-    """Float32 elements of scratch that :data:`mixture_groups_f32` wants for the ``shape`` of each kind of weight."""
+def experts_groups_scratch(shape: Array, *weights: Array) -> int:
+    """The same for their twins with weights of a few bits, given the ``shape`` of each kind of weight."""
     tokens = int(shape[TOKENS])
     most = max(int(w[K]) for w in weights)
     groups = max(int(w[K] // w[GROUP]) for w in weights)
@@ -82,9 +82,18 @@ def mixture_groups_scratch(shape: Array, *weights: Array) -> int:
 
 
 def _rows_scratch(shape: Array) -> int:
-    """The list of an expert's rows, and those rows on their way."""
+    """The list of an expert's rows, those rows, and two results for each."""
     tokens, width, inner = (int(v) for v in shape[: INNER + 1])
-    return tokens * (2 * int(shape[EACH]) + width + 2 * inner)
+    return tokens * (2 * int(shape[EACH]) + 3 * max(width, inner))
+
+
+@block
+def _parts(scratch: Any, shape: Any) -> Any:
+    """Room for an expert's list of rows, the rows, two results, and what follows."""
+    tokens, wide = shape[TOKENS], max(shape[WIDTH], shape[INNER])
+    size, rest = tokens * wide, onward(scratch, 2 * tokens * shape[EACH])
+    rows = as_i64(scratch, 0, 2 * tokens * shape[EACH])
+    return rows, span(rest, 0, size), span(rest, size, size), span(rest, 2 * size, size), onward(rest, 3 * size)
 
 
 @block
@@ -99,128 +108,179 @@ def _rows_of(expert: Any, chosen: Any, shape: Any, rows: Any) -> Any:
 
 
 @block
-def _gather(x: Any, rows: Any, count: Any, shape: Any, out: Any) -> None:
-    width, each = shape[WIDTH], shape[EACH]
+def _gather(source: Any, rows: Any, count: Any, share: Any, cols: Any, out: Any) -> None:
+    """The rows of ``source`` that positions stand for, of which ``share`` share one."""
     for r in range(count):
-        source, to = span(x, rows[r] // each * width, width), span(out, r * width, width)
-        for i in range(width):
-            to[i] = source[i]
+        row, to = span(source, rows[r] // share * cols, cols), span(out, r * cols, cols)
+        for i in range(cols):
+            to[i] = row[i]
 
 
 @block
-def _gate(gates: Any, ups: Any, code: Any) -> None:
-    """Gates become act(gates) · ups."""
-    activate(gates, code, _ZERO, _ZERO)
-    for i in range(gates.shape[0]):
-        gates[i] = gates[i] * ups[i]
+def _keep_gated(gates: Any, ups: Any, rows: Any, count: Any, stride: Any, at: Any, cols: Any, first: Any, shape: Any, hidden: Any) -> None:
+    """Columns of the hidden values: act(gate) · up, from results whose rows are ``stride`` apart and begin at ``at``."""
+    for r in range(count):
+        gate, up = span(gates, r * stride + at, cols), span(ups, r * stride + at, cols)
+        activate(gate, shape[FUNCTION], _ZERO, _ZERO)
+        to = span(hidden, rows[r] * shape[INNER] + first, cols)
+        for i in range(cols):
+            to[i] = gate[i] * up[i]
 
 
 @block
-def _add(y: Any, rows: Any, count: Any, share: Any, shape: Any, out: Any) -> None:
-    """Add each row's share of an expert's result."""
-    width, each = shape[WIDTH], shape[EACH]
+def _add(y: Any, rows: Any, count: Any, stride: Any, at: Any, cols: Any, first: Any, share: Any, shape: Any, out: Any) -> None:
+    """Columns of each row's share of an expert's result, added; arguments as :data:`_keep_gated`."""
     for r in range(count):
-        factor, source, to = share[rows[r]], span(y, r * width, width), span(out, rows[r] // each * width, width)
-        for i in range(width):
+        factor, source = share[rows[r]], span(y, r * stride + at, cols)
+        to = span(out, rows[r] // shape[EACH] * shape[WIDTH] + first, cols)
+        for i in range(cols):
             to[i] += factor * source[i]
 
 
 @block
-def _clear(out: Any) -> None:
-    for i in range(out.shape[0]):
-        out[i] = _ZERO
-
-
-@kernel(needs=(*gemm_f32.needs, ACTIVATE))
-def mixture_f32(
-    x: InF32, share: InF32, chosen: InI64, gates: InF32, ups: InF32, downs: InF32, out: OutF32, scratch: OutF32, shape: InI64
-) -> None:
-    """Compute out = Σ share · (act(x · gateᵀ) · (x · upᵀ)) · downᵀ over the experts of each row.
-
-    Args:
-        x: [tokens · width].
-        share: [tokens · each].
-        chosen: int64 [tokens · each], no expert twice in a row.
-        gates: every expert's :func:`hetsched_kernels.gemm.pack_b_f32` of [inner, width] (transposed), one after the other.
-        ups: as ``gates``.
-        downs: the same of [width, inner].
-        out: [tokens · width].
-        scratch: float32 [:func:`mixture_scratch`].
-        shape: :func:`experts_shape`.
-    """
-    tokens, width, inner, experts = shape[TOKENS], shape[WIDTH], shape[INNER], shape[EXPERTS]
-    rows, rest = as_i64(scratch, 0, 2 * tokens * shape[EACH]), onward(scratch, 2 * tokens * shape[EACH])
-    own, gate, up = span(rest, 0, tokens * width), span(rest, tokens * width, tokens * inner), onward(rest, tokens * (width + inner))
-    spare = onward(up, tokens * inner)
-    inward, outward = gates.shape[0] // experts, downs.shape[0] // experts
-    _clear(out)
-    for e in range(experts):
-        m = _rows_of(e, chosen, shape, rows)
-        if m == 0:
-            continue
-        _gather(x, rows, m, shape, own)
-        _gemm(own, span(gates, e * inward, inward), NO_F32, gate, spare, m, inner, width, 0, _ZERO, _ZERO)
-        _gemm(own, span(ups, e * inward, inward), NO_F32, up, spare, m, inner, width, 0, _ZERO, _ZERO)
-        _gate(span(gate, 0, m * inner), up, shape[FUNCTION])
-        _gemm(gate, span(downs, e * outward, outward), NO_F32, own, spare, m, width, inner, 0, _ZERO, _ZERO)
-        _add(own, rows, m, share, shape, out)
+def _clear(out: Any, first: Any, last: Any, shape: Any) -> None:
+    for t in range(shape[TOKENS]):
+        for i in range(first, last):
+            out[t * shape[WIDTH] + i] = _ZERO
 
 
 @block
-def _in_groups(x: Any, cols: Any, data: Any, weight: Any, expert: Any, experts: Any, out: Any, spare: Any, m: Any, n: Any) -> None:
-    """Rows of ``x``, quantized in a weight's groups, times that expert's weight."""
+def _columns(weights: Any, expert: Any, experts: Any, depth: Any, first: Any) -> Any:
+    """The panels of an expert's packed matrix from column ``first`` on."""
+    each = weights.shape[0] // experts
+    return span(weights, expert * each + first * depth, each - first * depth)
+
+
+@kernel(needs=(*gemm_f32.needs, ACTIVATE))
+def gate_experts_f32(
+    x: InF32, chosen: InI64, gates: InF32, ups: InF32, hidden: OutF32, scratch: OutF32, shape: InI64, first: int, last: int
+) -> None:
+    """Compute hidden = act(x · gateᵀ) · (x · upᵀ) for every expert of every row, some of its columns.
+
+    Args:
+        x: [tokens · width].
+        chosen: int64 [tokens · each], no expert twice in a row.
+        gates: every expert's :func:`hetsched_kernels.gemm.pack_b_f32` of [inner, width] (transposed), one after the other.
+        ups: as ``gates``.
+        hidden: [tokens · each · inner].
+        scratch: float32 [:func:`experts_scratch`].
+        shape: :func:`experts_shape`.
+        first: first column, a multiple of COLS.
+        last: one past the last.
+    """
+    width, experts, n = shape[WIDTH], shape[EXPERTS], last - first
+    rows, own, gate, up, spare = _parts(scratch, shape)
+    for e in range(experts):
+        m = _rows_of(e, chosen, shape, rows)
+        if m > 0:
+            _gather(x, rows, m, shape[EACH], width, own)
+            _gemm(own, _columns(gates, e, experts, width, first), NO_F32, gate, spare, m, n, width, 0, _ZERO, _ZERO)
+            _gemm(own, _columns(ups, e, experts, width, first), NO_F32, up, spare, m, n, width, 0, _ZERO, _ZERO)
+            _keep_gated(gate, up, rows, m, n, 0, n, first, shape, hidden)
+
+
+@kernel(needs=(*gemm_f32.needs, ACTIVATE))
+def down_experts_f32(
+    hidden: InF32, share: InF32, chosen: InI64, downs: InF32, out: OutF32, scratch: OutF32, shape: InI64, first: int, last: int
+) -> None:
+    """Compute out = Σ share · hidden · downᵀ over the experts of each row, some of its columns.
+
+    Args:
+        hidden: [tokens · each · inner].
+        share: [tokens · each].
+        chosen: int64 [tokens · each].
+        downs: every expert's packed [width, inner] (transposed), one after the other.
+        out: [tokens · width].
+        scratch: float32 [:func:`experts_scratch`].
+        shape: :func:`experts_shape`.
+        first: first column, a multiple of COLS.
+        last: one past the last.
+    """
+    inner, experts, n = shape[INNER], shape[EXPERTS], last - first
+    rows, own, y, _, spare = _parts(scratch, shape)
+    _clear(out, first, last, shape)
+    for e in range(experts):
+        m = _rows_of(e, chosen, shape, rows)
+        if m > 0:
+            _gather(hidden, rows, m, 1, inner, own)
+            _gemm(own, _columns(downs, e, experts, inner, first), NO_F32, y, spare, m, n, inner, 0, _ZERO, _ZERO)
+            _add(y, rows, m, n, 0, n, first, share, shape, out)
+
+
+@block
+def _in_groups(
+    x: Any, cols: Any, data: Any, weight: Any, expert: Any, experts: Any, out: Any, spare: Any, m: Any, first: Any, last: Any
+) -> None:  # fmt: skip
+    """Rows of ``x``, quantized in a weight's groups, times some columns of that expert's weight."""
     depth, group = weight[K], weight[GROUP]
     groups, each = depth // group, data.shape[0] // experts
     codes = as_u8(spare, 0, (m * depth + 3) // 4)
     rest = onward(spare, (m * depth + 3) // 4)
     scales, sums, room = span(rest, 0, m * groups), as_i32(rest, m * groups, m * groups), onward(rest, 2 * m * groups)
     _quantize(x, NO_F32, codes, scales, sums, rest, m, cols, depth, group)
-    _gemm_groups(codes, scales, sums, span(data, expert * each, each), weight, NO_F32, out, room, m, 0, n, 0, _ZERO, _ZERO)
+    _gemm_groups(codes, scales, sums, span(data, expert * each, each), weight, NO_F32, out, room, m, first, last, 0, _ZERO, _ZERO)
 
 
 @kernel(needs=(*gemm_groups_f32.needs, ACTIVATE))
-def mixture_groups_f32(
+def gate_experts_groups_f32(
     x: InF32,
-    share: InF32,
     chosen: InI64,
     gates: InU8,
     gate_shape: InI64,
     ups: InU8,
     up_shape: InI64,
-    downs: InU8,
-    down_shape: InI64,
-    out: OutF32,
+    hidden: OutF32,
     scratch: OutF32,
     shape: InI64,
+    first: int,
+    last: int,
 ) -> None:
-    """As :data:`mixture_f32`, with weights of a few bits and rows quantized in their groups.
+    """As :data:`gate_experts_f32`, with weights of a few bits and rows quantized in their groups.
 
     Args:
         x: [tokens · width].
-        share: [tokens · each].
         chosen: int64 [tokens · each].
         gates: the data of every expert's :func:`hetsched_kernels.few_bits.pack_groups` of [inner, width], one after the other.
         gate_shape: their common shape.
         ups: as ``gates``.
         up_shape: its shape.
-        downs: the same of [width, inner].
-        down_shape: its shape.
-        out: [tokens · width].
-        scratch: float32 [:func:`mixture_groups_scratch`].
+        hidden: [tokens · each · inner].
+        scratch: float32 [:func:`experts_groups_scratch`].
         shape: :func:`experts_shape`.
+        first: first column, a multiple of LANES.
+        last: one past the last.
     """
-    tokens, width, inner, experts = shape[TOKENS], shape[WIDTH], shape[INNER], shape[EXPERTS]
-    rows, rest = as_i64(scratch, 0, 2 * tokens * shape[EACH]), onward(scratch, 2 * tokens * shape[EACH])
-    own, gate, up = span(rest, 0, tokens * width), span(rest, tokens * width, tokens * inner), onward(rest, tokens * (width + inner))
-    spare = onward(up, tokens * inner)
-    _clear(out)
+    width, inner, experts, n = shape[WIDTH], shape[INNER], shape[EXPERTS], last - first
+    rows, own, gate, up, spare = _parts(scratch, shape)
     for e in range(experts):
         m = _rows_of(e, chosen, shape, rows)
-        if m == 0:
-            continue
-        _gather(x, rows, m, shape, own)
-        _in_groups(own, width, gates, gate_shape, e, experts, gate, spare, m, inner)
-        _in_groups(own, width, ups, up_shape, e, experts, up, spare, m, inner)
-        _gate(span(gate, 0, m * inner), up, shape[FUNCTION])
-        _in_groups(gate, inner, downs, down_shape, e, experts, own, spare, m, width)
-        _add(own, rows, m, share, shape, out)
+        if m > 0:
+            _gather(x, rows, m, shape[EACH], width, own)
+            _in_groups(own, width, gates, gate_shape, e, experts, gate, spare, m, first, last)
+            _in_groups(own, width, ups, up_shape, e, experts, up, spare, m, first, last)
+            _keep_gated(gate, up, rows, m, inner, first, n, first, shape, hidden)
+
+
+@kernel(needs=(*gemm_groups_f32.needs, ACTIVATE))
+def down_experts_groups_f32(
+    hidden: InF32,
+    share: InF32,
+    chosen: InI64,
+    downs: InU8,
+    down_shape: InI64,
+    out: OutF32,
+    scratch: OutF32,
+    shape: InI64,
+    first: int,
+    last: int,
+) -> None:
+    """As :data:`down_experts_f32`, with weights of a few bits; arguments as there and in :data:`gate_experts_groups_f32`."""
+    width, inner, experts, n = shape[WIDTH], shape[INNER], shape[EXPERTS], last - first
+    rows, own, y, _, spare = _parts(scratch, shape)
+    _clear(out, first, last, shape)
+    for e in range(experts):
+        m = _rows_of(e, chosen, shape, rows)
+        if m > 0:
+            _gather(hidden, rows, m, 1, inner, own)
+            _in_groups(own, inner, downs, down_shape, e, experts, y, spare, m, first, last)
+            _add(y, rows, m, width, first, n, first, share, shape, out)

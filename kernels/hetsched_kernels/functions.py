@@ -17,8 +17,8 @@ from hetsched_kernels.lowlevel import intrinsic
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, half to even
 _MAGIC_BITS = np.int32(0x4B400000)
-#: The logarithm of the least normal float32.
-_TINY = np.float32(-87.336544)
+#: Where e^x is just above the least normal float32.
+_TINY = np.float32(-87.33)
 _LOG2E = np.float32(1.4426950408889634)
 _LN2_HIGH = np.float32(0.693359375)
 _LN2_LOW = np.float32(-2.12194440e-4)

@@ -25,6 +25,8 @@ from hetsched_kernels.tile_i8 import HAS_T, RAW, finish_u8s8, quantize_tile, til
 
 _TILE_CALL, _FINISH, _SUMS = tile_u8s8.call, finish_u8s8.call, sums_u8s8.call
 _LINE: Final = 64
+#: Bytes of rows that meet all columns before the next rows do: they stay in the second cache.
+_NEAR: Final = 1 << 19
 _EXACT: frozenset[str] = frozenset()
 
 
@@ -145,16 +147,20 @@ def _product(
     lo, hi, clamps = clamp_of(code, alpha, beta)
     flags = (HAS_T if has_t else 0) + (RAW if raw else 0)
     wholes, step, block_sums = start_tiles(rest, m, groups)
-    share = COLS * width // ((m + ROWS - 1) // ROWS) if m > ROWS else 0
-    for c0 in range(0, n, COLS):
+    block = max(_NEAR // width // BLOCK, 1) * BLOCK
+    parts = (n + COLS - 1) // COLS
+    for turn in range((m + block - 1) // block * parts):
+        begin, c0 = turn // parts * block, turn % parts * COLS
+        end = min(begin + block, m)
+        share = COLS * width // ((end - begin + ROWS - 1) // ROWS) if m > ROWS else 0
         cols = min(COLS, n - c0)
         _col_terms(c0, cols, b_sums, b_zeros, b_scales, bias, col_ints, col_floats)
         panel = ptr(b, c0 * width)
         straight = clamps and not quantize and cols % LANES == 0
-        for r0 in range(0, m, ROWS):
+        for r0 in range(begin, end, ROWS):
             rows = min(ROWS, m - r0)
             left, ints, floats = ptr(data, r0 * width), ptr(row_ints, 2 * r0), ptr(row_floats, 2 * r0)
-            ask_for(ptr(b, (c0 + COLS) * width + r0 // ROWS * share), share)
+            ask_for(ptr(b, (c0 + COLS) * width + (r0 - begin) // ROWS * share), share)
             to, ldc = (ptr(out, r0 * n + c0), n) if straight else (ptr(tile, 0), COLS)
             if r0 < wholes:
                 if r0 % BLOCK == 0:
@@ -216,8 +222,7 @@ def gemm_i8_f32(
     """
     return (
         a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, out, NO_U8, scratch, m, n, k, a_signed, False, activation, alpha,
-        beta,
-        False, 1.0, 0, False,
+        beta, False, 1.0, 0, False,
     )  # fmt: skip
 
 
@@ -270,8 +275,7 @@ def gemm_i8_q8(
     """
     return (
         a, a_scales, a_zeros, b_data, b_sums, b_zeros, b_scales, bias, NO_F32, out, scratch, m, n, k, a_signed, False, activation, alpha,
-        beta,
-        True, out_scale, out_zero, out_signed,
+        beta, True, out_scale, out_zero, out_signed,
     )  # fmt: skip
 
 
@@ -292,6 +296,5 @@ def gemm_i8_i32(
     """Compute out = (a - za)·(b - zb) in int32, exact (ONNX MatMulInteger); arguments as :data:`gemm_i8_f32`."""
     return (
         a, NO_F32, a_zeros, b_data, b_sums, b_zeros, NO_F32, NO_F32, out.view(np.float32), NO_U8, scratch, m, n, k, a_signed, True, 0,
-        0.0, 0.0,
-        False, 1.0, 0, False,
+        0.0, 0.0, False, 1.0, 0, False,
     )  # fmt: skip

@@ -106,6 +106,17 @@ def _sum(plane: Any, index: Any, weights: Any, out: Any) -> None:
         out[i] += weights[i] * plane[index[i]]
 
 
+@block
+def _sum_four(plane: Any, index: Any, weights: Any, out: Any) -> None:
+    """Out = what the four taps of every position read."""
+    full_width()
+    n = out.shape[0]
+    i0, i1, i2, i3 = span(index, 0, n), span(index, _RUN, n), span(index, 2 * _RUN, n), span(index, 3 * _RUN, n)
+    w0, w1, w2, w3 = span(weights, 0, n), span(weights, _RUN, n), span(weights, 2 * _RUN, n), span(weights, 3 * _RUN, n)
+    for i in range(n):
+        out[i] = w0[i] * plane[i0[i]] + w1[i] * plane[i1[i]] + w2[i] * plane[i2[i]] + w3[i] * plane[i3[i]]
+
+
 @kernel
 def grid_sample_f32(
     x: InF32,
@@ -138,7 +149,7 @@ def grid_sample_f32(
         corners: -1 and 1 are the centres of the outermost pixels, rather than their outer edges.
     """
     weights, index = span(scratch, 0, _RUN * _MOST), as_i32(scratch, _RUN * _MOST, _RUN * _MOST)
-    taps = 1 if mode == NEAREST else (4 if mode == LINEAR else _MOST)
+    taps = 1 if mode == NEAREST else _MOST
     for image in range(n):
         for start in range(0, positions, _RUN):
             count = min(_RUN, positions - start)
@@ -150,6 +161,9 @@ def grid_sample_f32(
                 _taps(row, col, h, w, mode, padding, corners, index, weights, p)
             for c in range(image * channels, (image + 1) * channels):
                 plane, to = span(x, c * h * w, h * w), span(out, c * positions + start, count)
+                if mode == LINEAR:
+                    _sum_four(plane, index, weights, to)
+                    continue
                 for i in range(count):
                     to[i] = _ZERO
                 for t in range(taps):

@@ -19,6 +19,8 @@ _JOIN = join_columns.call
 _ROW = depthwise_row.call
 _SWEEP = depthwise_sweep.call
 _EXACT: frozenset[str] = frozenset()
+#: Output rows that share a pass over the blocks of channels.
+_LINES = 16
 
 
 class PackedDepthwise(NamedTuple):
@@ -77,7 +79,8 @@ def _whole_lines(count: int) -> int:
 def depthwise_nhwc_scratch(geometry: Array) -> int:
     """Bytes of scratch (uint8) that :data:`depthwise_nhwc_i8` wants."""
     fours = -(-int(geometry[5]) // 4)
-    return 64 + _whole_lines(fours * int(geometry[6]) * 8) + BLOCK + fours * _columns(geometry) * COLUMN + 64
+    steps = _whole_lines(fours * int(geometry[6]) * 8)
+    return _LINES * 64 + steps + _whole_lines(int(geometry[1])) + BLOCK + fours * _columns(geometry) * COLUMN + 64
 
 
 @block
@@ -88,7 +91,7 @@ def _fill(target: Any, value: Any) -> None:
 
 @block
 def _row_ends(g: Any, source: Any, blank: Any, image: Any, oy: Any, c0: Any, four: Any, ends: Any) -> None:
-    """Where the block's channels in four kernel rows of an output row start, and their steps; ``blank`` outside the image."""
+    """Where the channels from ``c0`` in four kernel rows of an output row start, and their steps; ``blank`` outside the image."""
     c, h, w = g[1], g[2], g[3]
     rows, steps = span(ends, 0, 4), span(ends, 4, 4)
     for i in range(4):
@@ -138,29 +141,32 @@ def depthwise_nhwc_i8(
     c, kw, oh, ow = g[1], g[6], g[16], g[17]
     fours, wide = (g[5] + 3) // 4, g[3] + g[10] + g[12]
     steps = fours * kw
-    ends, offsets = as_i64(scratch, 0, 64), as_i64(scratch, 64, steps * 8)
-    room = (steps * 8 + 63) // 64 * 64
-    blank = span(scratch, 64 + room, BLOCK)
-    columns = span(scratch, 64 + room + BLOCK, fours * wide * COLUMN)
-    for i in range(BLOCK):
+    ends, offsets = as_i64(scratch, 0, _LINES * 64), as_i64(scratch, _LINES * 64, steps * 8)
+    room = _LINES * 64 + (steps * 8 + 63) // 64 * 64
+    wider = (c + 63) // 64 * 64 + BLOCK
+    blank, columns = span(scratch, room, wider), span(scratch, room + wider, fours * wide * COLUMN)
+    for i in range(wider):
         blank[i] = np.uint8(x_zero)
     for i in range(steps):
         offsets[i] = (i // kw * wide + i % kw * g[14]) * COLUMN
     hi = np.float32(high - out_zero)
     swept = fours == 1 and g[14] == 1 and (kw == 3 or kw == 5) and g[8] <= 2
-    for block_ in range((c + BLOCK - 1) // BLOCK):
-        c0 = min(block_ * BLOCK, max(c - BLOCK, 0))
-        weights, at = ptr(w, block_ * steps * COLUMN), block_ * BLOCK
-        for row in range(first, last):
-            image, oy, to = row // oh, row % oh, ptr(out, row * ow * c + c0)
+    together = _LINES if swept else 1
+    for row in range(first, last, together):
+        lines = min(together, last - row)
+        if swept:
+            for i in range(lines):
+                _row_ends(g, address_of(x, 0), address_of(blank, 0), (row + i) // oh, (row + i) % oh, 0, 0, span(ends, 8 * i, 8))
+        for block_ in range((c + BLOCK - 1) // BLOCK):
+            c0 = min(block_ * BLOCK, max(c - BLOCK, 0))
+            weights, at, to = ptr(w, block_ * steps * COLUMN), block_ * BLOCK, ptr(out, row * ow * c + c0)
             if swept:
-                _row_ends(g, address_of(x, 0), address_of(blank, 0), image, oy, c0, 0, ends)
                 _SWEEP(
-                    ptr(ends, 0), ptr(ends, 4), g[3], g[10], x_zero, weights, ptr(starts, at), ptr(factors, at), ptr(shifts, at), hi,
-                    low, high, out_zero, to, c, ow, min(c, BLOCK), kw, g[8],
+                    ptr(ends, 0), lines, c0, g[3], g[10], x_zero, weights, ptr(starts, at), ptr(factors, at), ptr(shifts, at), hi, low,
+                    high, out_zero, to, c, ow, min(c, BLOCK), kw, g[8],
                 )  # fmt: skip
                 continue
-            _joined_row(g, address_of(x, 0), address_of(blank, 0), image, oy, c0, np.uint8(x_zero), ends, columns)
+            _joined_row(g, address_of(x, 0), address_of(blank, 0), row // oh, row % oh, c0, np.uint8(x_zero), ends, columns)
             _ROW(
                 ptr(columns, 0), ptr(offsets, 0), steps, g[8] * COLUMN, weights, ptr(starts, at), ptr(factors, at), ptr(shifts, at), hi,
                 low, high, out_zero, to, c, ow, min(c, BLOCK),

@@ -207,54 +207,55 @@ WINDOWS: Final = ((3, 1), (3, 2), (5, 1), (5, 2))
 
 
 def _sweep(b: Any, args: Any, kw: int, stride: int) -> None:
-    """One block of one output row: each column is joined once and kept as long as outputs read it."""
-    rows, steps, width, left, blank, weights, starts, factors, shifts, hi, least, most, zero, out, ldc, count, channels = args
+    """One block of output rows: each column is joined once and kept as long as outputs read it."""
+    ends, lines, offset, width, left, blank, weights, starts, factors, shifts, hi, least, most, zero, out, ldc, count, channels = args
     kind, bytes_ = v.vector(v.I32, LANES), v.vector(v.I8, BLOCK)
     low, high = (v.splat(b, b.trunc(x, v.I8), BLOCK) for x in (least, most))
     finish = (factors, shifts, v.splat(b, hi, LANES), low, high, v.splat(b, b.trunc(zero, v.I16), 2 * LANES))
     padding = v.splat(b, b.trunc(blank, v.I8), BLOCK)
-    firsts = [b.load(b.gep(rows, [v.index(i)])) for i in range(4)]
-    pitches = [b.load(b.gep(steps, [v.index(i)])) for i in range(4)]
     window = [[alloca_once(b, bytes_) for _ in range(4)] for _ in range(kw)]
 
-    def fetch(x: Any, slots: list[Any]) -> None:
+    def fetch(rows: tuple[list[Any], list[Any]], x: Any, slots: list[Any]) -> None:
         with b.if_else(b.icmp_unsigned("<", x, width)) as (inside, outside):
             with inside:
-                for slot, value in zip(slots, _column(b, firsts, pitches, x), strict=True):
+                for slot, value in zip(slots, _column(b, rows[0], rows[1], x), strict=True):
                     b.store(value, slot)
             with outside:
                 for slot in slots:
                     b.store(padding, slot)
 
-    for j in range(kw - stride):
-        fetch(b.sub(v.index(j), left), window[j])
-    with for_range(b, count, intp=v.I64) as loop:
-        x = b.sub(b.mul(loop.index, v.index(stride)), left)
-        for j in range(kw - stride, kw):
-            fetch(b.add(x, v.index(j)), window[j])
-        sums = []
-        for q in range(4):
-            acc = v.load(b, b.gep(starts, [v.index(LANES * q)]), kind, 4)
-            for j in range(kw):
-                weight = v.load(b, b.gep(weights, [v.index(COLUMN * j + BLOCK * q)]), kind, 1)
-                acc = v.dot4(b, acc, b.bitcast(b.load(window[j][q]), kind), weight)
-            sums.append(acc)
+    with for_range(b, lines, intp=v.I64) as line:
+        here, to = b.gep(ends, [b.mul(line.index, v.index(8))]), b.gep(out, [b.mul(line.index, b.mul(count, ldc))])
+        firsts = [b.add(offset, b.load(b.gep(here, [v.index(i)]))) for i in range(4)]
+        pitches = [b.load(b.gep(here, [v.index(4 + i)])) for i in range(4)]
         for j in range(kw - stride):
-            for slot, source in zip(window[j], window[j + stride], strict=True):
-                b.store(b.load(source), slot)
-        store_lanes(b, _bytes(b, sums, finish), b.gep(out, [b.mul(loop.index, ldc)]), channels)
+            fetch((firsts, pitches), b.sub(v.index(j), left), window[j])
+        with for_range(b, count, intp=v.I64) as loop:
+            x = b.sub(b.mul(loop.index, v.index(stride)), left)
+            for j in range(kw - stride, kw):
+                fetch((firsts, pitches), b.add(x, v.index(j)), window[j])
+            sums = []
+            for q in range(4):
+                acc = v.load(b, b.gep(starts, [v.index(LANES * q)]), kind, 4)
+                for j in range(kw):
+                    weight = v.load(b, b.gep(weights, [v.index(COLUMN * j + BLOCK * q)]), kind, 1)
+                    acc = v.dot4(b, acc, b.bitcast(b.load(window[j][q]), kind), weight)
+                sums.append(acc)
+            for j in range(kw - stride):
+                for slot, source in zip(window[j], window[j + stride], strict=True):
+                    b.store(b.load(source), slot)
+            store_lanes(b, _bytes(b, sums, finish), b.gep(to, [b.mul(loop.index, ldc)]), channels)
 
 
 _SWEEP = (
-    I64P, I64P, types.int64, types.int64, types.int64, U8P, I32P, F32P, F32P, types.float32, types.int64, types.int64, types.int64, U8P,
-    types.int64, types.int64, types.int64,
+    I64P, *[types.int64] * 5, U8P, I32P, F32P, F32P, types.float32, *[types.int64] * 3, U8P, *[types.int64] * 3
 )  # fmt: skip
 
 
 @intrinsic
 def _swept(
-    tc: Any, rows: Any, steps: Any, width: Any, left: Any, blank: Any, weights: Any, starts: Any, factors: Any, shifts: Any, hi: Any,
-    least: Any, most: Any, zero: Any, out: Any, ldc: Any, count: Any, channels: Any, kw: Any, stride: Any,
+    tc: Any, ends: Any, lines: Any, offset: Any, width: Any, left: Any, blank: Any, weights: Any, starts: Any, factors: Any, shifts: Any,
+    hi: Any, least: Any, most: Any, zero: Any, out: Any, ldc: Any, count: Any, channels: Any, kw: Any, stride: Any,
 ) -> Any:  # fmt: skip
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         *most_args, kw, stride = args
@@ -268,14 +269,16 @@ def _swept(
 
 @external(*_SWEEP, types.int64, types.int64, fast=frozenset())
 def depthwise_sweep(
-    rows: Any, steps: Any, width: Any, left: Any, blank: Any, weights: Any, starts: Any, factors: Any, shifts: Any, hi: Any, least: Any,
-    most: Any, zero: Any, out: Any, ldc: Any, count: Any, channels: Any, kw: Any, stride: Any,
+    ends: Any, lines: Any, offset: Any, width: Any, left: Any, blank: Any, weights: Any, starts: Any, factors: Any, shifts: Any, hi: Any,
+    least: Any, most: Any, zero: Any, out: Any, ldc: Any, count: Any, channels: Any, kw: Any, stride: Any,
 ) -> None:  # fmt: skip
     """As :data:`join_columns` and :data:`depthwise_row` together, for kernels of one of WINDOWS and up to four rows, undilated.
 
     Args:
-        rows: int64 [4], addresses of the block's first channel at column 0 of each row.
-        steps: int64 [4], bytes from column to column; 0 repeats one.
+        ends: int64 [lines, 2, 4], for each output row the addresses of the first channel at column 0 of the rows that it reads, and
+            the bytes from column to column; 0 repeats one.
+        lines: output rows; they follow each other in memory.
+        offset: the block's first channel.
         width: columns of a row.
         left: columns of padding before them.
         blank: byte of which padding consists.
@@ -295,5 +298,6 @@ def depthwise_sweep(
         stride: columns from output to output.
     """
     _swept(
-        rows, steps, width, left, blank, weights, starts, factors, shifts, hi, least, most, zero, out, ldc, count, channels, kw, stride
+        ends, lines, offset, width, left, blank, weights, starts, factors, shifts, hi, least, most, zero, out, ldc, count, channels, kw,
+        stride,
     )  # fmt: skip

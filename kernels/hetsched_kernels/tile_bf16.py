@@ -49,29 +49,20 @@ def _bfloat16(value: int) -> int:
 
 
 class _Steps:
-    """How a word of codes meets pairs of activations, in four steps of two nibbles."""
+    """How a word of codes, moved so that a step's nibbles are lowest in each half, meets a pair of activations."""
 
     def __init__(self, zero: int) -> None:
         self.zero, self.native = zero, target().bf16 and LANES == 16
         if self.native:
             self.table = _table(zero)
 
-    def weights(self, b: Any, codes: Any, step: int) -> tuple[Any, ...]:
-        """What the rows of a tile share: nibbles ``step`` and ``step`` + 4 of each word."""
-        word = self._moved(b, codes, 4 * step)
+    def weights(self, b: Any, word: Any) -> tuple[Any, ...]:
+        """What the rows of a tile share."""
         if self.native:
             return (v.call(b, "llvm.x86.avx512.permvar.hi.512", _SHORTS, [self.table, b.bitcast(word, _SHORTS)]),)
         halves = [word, b.lshr(word, v.constant(_WORDS, _HALF))]
         codes = [b.sub(b.and_(half, v.constant(_WORDS, 15)), v.constant(_WORDS, self.zero)) for half in halves]
         return tuple(b.sitofp(code, _FLOATS) for code in codes)
-
-    def _moved(self, b: Any, codes: Any, by: int) -> Any:
-        """Bits moved down, every other time by the unit that does not multiply; what comes into the upper end is not looked at."""
-        if not (self.native and target().vbmi and by % 8):
-            return b.lshr(codes, v.constant(_WORDS, by))
-        quads = v.vector(v.I8, 4 * LANES)
-        starts = ir.Constant(quads, [ir.Constant(v.I8, ((by + 8 * (i % 8)) % 64)) for i in range(4 * LANES)])
-        return b.bitcast(v.call(b, "llvm.x86.avx512.pmultishift.qb.512", quads, [starts, b.bitcast(codes, quads)]), _WORDS)
 
     def add(self, b: Any, total: Any, weights: tuple[Any, ...], pair: Any) -> Any:
         """The sum with the two products of each lane added; ``pair`` is an int32."""
@@ -104,7 +95,7 @@ def micro(b: Any, args: Any, height: int, with_mins: bool) -> None:
             for t in range(4):
                 word = v.load(b, b.gep(base, [v.index(4 * LANES * t)]), _WORDS, 1)
                 for i in range(4):
-                    weights = steps.weights(b, word, i)
+                    weights = steps.weights(b, b.lshr(word, v.constant(_WORDS, 4 * i)))
                     for row, source in zip(parts, inputs, strict=True):
                         pair = b.load(b.gep(source, [b.add(at, v.index(4 * t + i))]))
                         b.store(steps.add(b, b.load(row[i]), weights, pair), row[i])
@@ -196,7 +187,7 @@ class _Panel(Panel):
         for t in range(4):
             word = v.load(b, b.gep(base, [v.index(4 * LANES * t)]), _WORDS, 1)
             for i, slot in enumerate(self._parts):
-                weights = self._steps.weights(b, word, i)
+                weights = self._steps.weights(b, b.lshr(word, v.constant(_WORDS, 4 * i)))
                 pair = b.load(b.gep(self.form.x, [b.add(at, v.index(4 * t + i))]))
                 b.store(self._steps.add(b, b.load(slot), weights, pair), slot)
 

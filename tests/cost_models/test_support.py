@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,24 @@ def test_real_graphs_leave_what_was_measured(model: str, table: str, left: list[
 
     graph = passes.standard(load(SHARED / f"{model}.onnx"))
     assert [op.type for op in graph.ops if support_table(table).refusal(graph, op, "f16")] == left
+
+
+def test_the_error_function_of_a_gelu_belongs_to_it(graph_of: Callable[..., Graph]) -> None:
+    g = _one(graph_of, "FusedConv", activation="Gelu")
+    types = ("Conv", "Div", "Erf", "Add", "Mul", "Mul")
+    names = ("x", *(f"t{i}" for i in range(len(types) - 1)), "y")
+    body = tuple(Op(f"p{i}", t, (names[i],), (names[i + 1],)) for i, t in enumerate(types))
+    fused = replace(g.ops[0], body=body)
+    table = support_table("hexagon-qnn")
+    assert table.refusal(g, fused, "f16") is None
+    assert "only inside a Gelu" in (table.refusal(g, replace(fused, attrs={"activation": "Erf"}), "f16") or "")
+
+
+def test_functions_that_the_htp_has_on_four_dimensions(graph_of: Callable[..., Graph]) -> None:
+    table = support_table("hexagon-qnn")
+    for op_type in ("Tanh", "Sqrt", "Neg", "LogSoftmax"):
+        four, five = (_one(graph_of, op_type, shape) for shape in ((1, 8, 4, 4), (1, 8, 2, 4, 4)))
+        assert table.refusal(four, four.ops[0], "f16") is None
+        assert "at most 4 dimensions (rank is 5)" in (table.refusal(five, five.ops[0], "f16") or "")
+    five = _one(graph_of, "Sigmoid", (1, 8, 2, 4, 4))
+    assert table.refusal(five, five.ops[0], "f16") is None

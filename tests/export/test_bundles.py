@@ -121,6 +121,15 @@ def test_openvino_alone(plan_file: Path, tmp_path: Path) -> None:
     assert "operators have the plan's device: CPU" in ran.stdout and "y: cosine 1.0000" in ran.stdout
 
 
+@needs("ai_edge_litert")
+def test_litert_alone(plan_file: Path, tmp_path: Path) -> None:
+    export(plan_file, "litert", tmp_path / "b")
+    assert "the plan uses the GPU and the NPU, and this runner the CPU" in run_alone(tmp_path / "b").stderr
+    ran = run_alone(tmp_path / "b", "--allow-cpu")
+    assert ran.returncode == 0, ran.stderr
+    assert "y: cosine 1.0000" in ran.stdout
+
+
 @needs("coremltools")
 def test_core_ml_packages_are_read_again(plan_file: Path, tmp_path: Path) -> None:
     from hetsched.frontends import load

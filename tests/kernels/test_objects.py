@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched_kernels import codes, elf, native, objects
+from hetsched_kernels import codes, compilation, elf, native, objects
 from hetsched_kernels.binary import binary_f32
 from hetsched_kernels.broadcast import broadcast_plan
 from hetsched_kernels.chain import chain_f32
@@ -100,3 +100,19 @@ def test_other_files_are_not_linked(data: bytes) -> None:
 def test_a_missing_function_is_an_error(image: Image) -> None:
     with pytest.raises(OSError, match="no function nowhere"):
         native.Native(image._replace(imports={"nowhere": (0,)}))
+
+
+def test_code_is_kept_apart_for_every_change_of_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "_PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text("from hetsched_kernels import b, c as other\n")
+    (tmp_path / "b.py").write_text("from hetsched_kernels.d import (\n    one,\n)\n")
+    for name in "cde":
+        (tmp_path / f"{name}.py").write_text("")
+    before = compilation.source_digest("a")
+    for name in "bcd":
+        (tmp_path / f"{name}.py").write_text((tmp_path / f"{name}.py").read_text() + "# changed\n")
+        after = compilation.source_digest("a")
+        assert after != before
+        before = after
+    (tmp_path / "e.py").write_text("# nobody imports it\n")
+    assert compilation.source_digest("a") == before

@@ -18,7 +18,7 @@ def test_a_sequence_grows_and_shrinks() -> None:
     assert len(table.pages) == 2 and pool.free == 2 and table.numbers[:2].tolist() == table.pages
     assert pool.used_bytes == 2 * 2 * pool.page_bytes
     table.cut(16)
-    assert table.length == 16 and pool.free == 3
+    assert table.length == 16 and pool.free == 3 and pool.most_bytes == 2 * 2 * pool.page_bytes
     table.cut(0)
     assert pool.free == 4 and pool.used_bytes == 0
 

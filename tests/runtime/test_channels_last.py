@@ -220,8 +220,8 @@ def test_which_sums_a_convolution_computes(tmp_path: Any) -> None:
 def test_a_transposed_convolution_whose_windows_lie_side_by_side(against_ort: Any, stored: bool, size: int) -> None:
     rng = np.random.default_rng(4)
     constants: dict[str, Any] = {
-        "w": (rng.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32), "t": (rng.standard_normal((8, 10, 2, size)) * 0.3).astype(np.float32),
-        "b": rng.standard_normal(10).astype(np.float32),
+        "w": (rng.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32),
+        "t": (rng.standard_normal((8, 10, 2, size)) * 0.3).astype(np.float32), "b": rng.standard_normal(10).astype(np.float32),
     }  # fmt: skip
     nodes: list[Any] = [("Conv", ["x", "w"], ["a"], {"pads": [1] * 4})]
     given = "a"

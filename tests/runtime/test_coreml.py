@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from segment_graphs import QDQ, arithmetic, movement, windows
 
 from hetsched.errors import DelegateError, ExecutionError, UnsupportedModelError
 from hetsched.frontends import load
@@ -28,24 +29,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "darwin", reason="these tests are of the interpreter that stands in for Core ML"),
 ]
 
-# Every line is a node of its own output; one package holds them all, because writing one takes most of the time.
-ARITHMETIC = """
-    a = Relu(x)  b = Sigmoid(x)  c = Tanh(x)  d = Erf(x)  e = Abs(x)  f = Neg(x)  g = LeakyRelu <alpha = 0.3> (x)  h = Elu(x)
-    i = HardSigmoid(x)  j = HardSwish(x)  k = Clip(x, low, high)  l = Softmax <axis = 1> (x)  m = PRelu(x, slope)
-    n = ReduceMean <keepdims = 0> (x, axes)  o = ReduceMax(x, axes)  p = Add(x, slope)  q = Sub(slope, x)  r = Div(x, slope)
-    s = Max(x, slope, half)  u = Softplus(x)  v = Exp(x)  positive = Abs(x)  shifted = Add(positive, half)  w = Sqrt(shifted)
-    ab = Log(shifted)  ac = Reciprocal(shifted)  ad = Pow(shifted, half)  cond = Greater(x, half)  ae = Where(cond, x, slope)
-    af = Gelu(x)  ag = Gelu <approximate = "tanh"> (x)  ah = Clip(x)"""
-MOVEMENT = """
-    a = Reshape(x, shape)  b = Transpose <perm = [0, 2, 3, 1]> (x)  c = Concat <axis = 1> (x, x)  d = Slice(x, from, to, axes, steps)
-    e = Slice(x, back_from, back_to, axes, back_steps)  f = Pad(x, pads, half)  g = Gather <axis = 2> (x, rows)  h = Flatten(x)
-    part, rest = Split <axis = 1, num_outputs = 2> (x)  i = Relu(part)  j = Relu(rest)  k = Tile(x, reps)
-    l = DepthToSpace <blocksize = 2> (x)  m = DepthToSpace <blocksize = 2, mode = "CRD"> (x)
-    n = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (x, , twice)
-    o = Resize <mode = "linear"> (x, , twice)  p = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (x, , twice)
-    q = GlobalAveragePool(x)  r = MaxPool <kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1]> (x)
-    s = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (x)  t = Expand(one, wide)"""
-
 
 def written(save: Save, tmp_path: Path, text: str, *, half: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the graph's outputs are by the reference, and by the package."""
@@ -60,78 +43,18 @@ def written(save: Save, tmp_path: Path, text: str, *, half: bool = False) -> tup
     return {n: wanted[n] for n in ends.outputs}, {n: got[named[n]].reshape(wanted[n].shape) for n in ends.outputs}
 
 
-def outputs(lines: str, *inner: str) -> str:
-    """The outputs of a table of nodes."""
-    names = [n.strip() for part in lines.replace("\n", "  ").split("  ") if "=" in part for n in part.split("=")[0].split(",")]
-    return ", ".join(f"float[] {n}" for n in names if n not in inner)
-
-
-def test_arithmetic(save: Save, tmp_path: Path) -> None:
-    consts = "float[3,1,1] slope = {0.5, -2, 3}, float half = {0.25}, float low = {-0.5}, float high = {0.75}, int64[2] axes = {2, 3}"
-    text = f"g (float[1,3,4,5] x) => ({outputs(ARITHMETIC, 'positive', 'shifted', 'cond')}) <{consts}> {{{ARITHMETIC}\n}}"
+@pytest.mark.parametrize(("text", "count"), [(arithmetic(), 29), (movement(), 19), (windows(), 9)])
+def test_every_node(text: str, count: int, save: Save, tmp_path: Path) -> None:
     wanted, got = written(save, tmp_path, text)
-    assert len(wanted) == 29
-    for name in wanted:
-        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_movement(save: Save, tmp_path: Path) -> None:
-    consts = (
-        "int64[2] shape = {4, 30}, int64[2] from = {1, -4}, int64[2] to = {4, 5}, int64[2] axes = {1, 3}, int64[2] steps = {1, 2}, "
-        "int64[2] back_from = {3, 4}, int64[2] back_to = {0, -9}, int64[2] back_steps = {-1, -2}, "
-        "int64[8] pads = {0, 0, 1, 2, 0, 0, 0, 3}, "
-        "float half = {0.25}, int64[2] rows = {-1, 0}, int64[4] reps = {1, 1, 2, 1}, float[4] twice = {1, 1, 2, 2}, "
-        "float[1,1] one = {3}, int64[2] wide = {2, 4}"
-    )
-    text = f"g (float[1,4,6,5] x) => ({outputs(MOVEMENT, 'part', 'rest')}) <{consts}> {{{MOVEMENT}\n}}"
-    wanted, got = written(save, tmp_path, text)
-    assert len(wanted) >= 19
-    for name in wanted:
-        np.testing.assert_allclose(got[name], wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def test_convolutions_and_norms(save: Save, tmp_path: Path, weights: Callable[..., str]) -> None:
-    nodes = """
-    a = Conv <strides = [2, 1], pads = [1, 0, 0, 1], dilations = [1, 2]> (x, w, bias)
-    b = Conv <group = 4, auto_pad = "SAME_UPPER", strides = [2, 2]> (x, each)
-    c = ConvTranspose <strides = [2, 2], pads = [1, 0, 0, 1]> (x, turned)
-    d = BatchNormalization(x, one, two, one, two)  e = LayerNormalization <axis = -1> (x, row, row)  f = InstanceNormalization(x, one, two)
-    g = RMSNormalization(x, row)  flat = Flatten <axis = 3> (x)  h = Gemm <alpha = 0.5, transB = 1> (flat, b2, c2)  i = MatMul(flat, b3)"""
-    consts = ", ".join((
-        weights("w", 6, 4, 3, 2), weights("bias", 6), weights("each", 4, 1, 3, 3), weights("turned", 4, 3, 3, 2),
-        weights("one", 4, positive=True), weights("two", 4, positive=True), weights("row", 5),
-        weights("b2", 7, 5), weights("c2", 7), weights("b3", 5, 3),
-    ))  # fmt: skip
-    wanted, got = written(save, tmp_path, f"g (float[1,4,7,5] x) => ({outputs(nodes, 'flat')}) <{consts}> {{{nodes}\n}}")
+    assert len(wanted) == count
     for name in wanted:
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
-
-
-@pytest.fixture
-def weights() -> Callable[..., str]:
-    """An initializer in ONNX's text form, with seeded values."""
-    rng = np.random.default_rng(2)
-
-    def one(name: str, *shape: int, positive: bool = False) -> str:
-        values = rng.standard_normal(shape).reshape(-1)
-        values = np.abs(values) + 0.5 if positive else values
-        return f"float[{','.join(map(str, shape))}] {name} = {{{', '.join(f'{v:.4f}' for v in values)}}}"
-
-    return one
 
 
 def test_float16_inside(save: Save, tmp_path: Path) -> None:
     wanted, got = written(save, tmp_path, "g (float[2,8] x) => (float[2,8] y) { a = Exp(x) y = Tanh(a) }", half=True)
     assert np.abs(got["y"] - wanted["y"]).max() < 2e-3
     assert (got["y"] != wanted["y"]).any(), "it did not compute in float16"
-
-
-QDQ = """
-    g (float[1,2,4,4] x) => (float[1,3,4,4] y) <float s = {0.05}, uint8 z = {120}, float[3] t = {0.01, 0.02, 0.03}, float u = {0.1},
-        int8[3,2,1,1] w = {10, -20, 127, 3, -128, 5}, int32[3] b = {100, -50, 7}, float[3] bs = {0.0005, 0.001, 0.0015},
-        int8[3] zero = {0, 0, 0}, int32[3] izero = {0, 0, 0}> {
-        q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  v = DequantizeLinear <axis = 0> (w, t, zero)
-        c = DequantizeLinear <axis = 0> (b, bs, izero)  k = Conv(d, v, c)  l = QuantizeLinear(k, u, z)  y = DequantizeLinear(l, u, z) }"""
 
 
 def test_integers_come_as_quantize_and_dequantize(save: Save, tmp_path: Path) -> None:
@@ -143,7 +66,7 @@ def test_integers_come_as_quantize_and_dequantize(save: Save, tmp_path: Path) ->
 def test_a_plan_runs_through_the_arena(save: Save, plan_by_hand: HandPlan, alternate: Any) -> None:
     graph = standard(load(save(QDQ)))
     x = {"x": np.random.default_rng(1).standard_normal((1, 2, 4, 4)).astype(np.float32)}
-    with compile_plan(graph, plan_by_hand(graph, precision=lambda i: "w8a8", delegate="coreml", queue_of=lambda i: "npu")) as executable:
+    with compile_plan(graph, plan_by_hand(graph, precision=lambda i: "w8a8", delegate="coreml")) as executable:
         result = executable.run(x, repeat=2)
         observed = executable.run(x, observe=True).observed
     wanted = run(graph, x)
@@ -156,7 +79,7 @@ def test_what_cannot_be_written_is_refused_by_name(save: Save, plan_by_hand: Han
     assert refusal(graph, graph.ops[0]) is None
     assert refusal(graph, graph.ops[1]) == "there is no Core ML operation for Sinh"
     with pytest.raises(UnsupportedModelError, match=r"Sinh\) cannot run with Core ML: there is no Core ML operation for Sinh"):
-        compile_plan(graph, plan_by_hand(graph, delegate="coreml", queue_of=lambda i: "npu"))
+        compile_plan(graph, plan_by_hand(graph, delegate="coreml"))
     delegate = load_delegate("coreml")
     assert "calibrate ranges" in (delegate.supports(graph.ops[0], graph, "w8a8") or "")
     assert "not in w4a8" in (delegate.supports(graph.ops[0], graph, "w4a8") or "")
@@ -185,7 +108,7 @@ def test_a_failing_prediction_names_the_node(chain: Any, plan_by_hand: HandPlan,
     monkeypatch.setattr(coreml, "opened", opened)
     graph = chain("Relu")
     x = {"x": np.linspace(-1, 1, 8, dtype=np.float32)}
-    with compile_plan(graph, plan_by_hand(graph, delegate="coreml", queue_of=lambda i: "npu")) as executable:
+    with compile_plan(graph, plan_by_hand(graph, delegate="coreml")) as executable:
         executable.run(x, repeat=2)
         with pytest.raises(ExecutionError, match=r"Core ML failed in op0 \(nodes '/user/node_0', …\): the device is lost$"):
             executable.run(x)

@@ -83,3 +83,10 @@ def test_a_queue_comes_before_its_processor(graph: Graph, plan_by_hand: HandPlan
     first, second = (p.queue for p in plan.placements[:2])
     with compile_plan(graph, plan, delegate={"cpu": "ort", first: "numba"}) as executable:
         assert {p.queue: p.delegate for p in as_run(executable).placements} == {first: "numba", second: "ort"}
+
+
+def test_a_delegate_without_work_is_said(graph: Graph, plan_by_hand: HandPlan) -> None:
+    with compile_plan(graph, plan_by_hand(graph), delegate={"npu": "ort"}) as executable:
+        trace = executable.run({"x": X}).trace
+    assert "the plan puts nothing on npu, so the delegate ort has nothing to do" in trace.notes
+    assert any(s.predicted_s is not None for s in trace.spans)

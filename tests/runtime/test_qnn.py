@@ -313,3 +313,40 @@ def test_the_emulator_leaves_the_standard_output_alone(half: Graph, tmp_path: Pa
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     assert out.stdout.count("\n") == 1 and out.stdout.endswith(" []\n")
+
+
+def product_of(bits: int) -> Any:
+    """A Q/DQ product of 16-bit activations with weights of 8 or 4 bits, one scale per channel."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    most = (1 << bits - 1) - 1
+    weights = rng.integers(-most, most + 1, (64, 32))
+    kind = TensorProto.INT8 if bits == 8 else TensorProto.INT4
+    scales = rng.uniform(0.5, 1.5, 32).astype(np.float32) / most
+    constants = [
+        helper.make_tensor("w", kind, weights.shape, weights.ravel().tolist()), helper.make_tensor("wz", kind, [32], [0] * 32),
+        numpy_helper.from_array(scales, "ws"), numpy_helper.from_array(np.array(4 / 32768, np.float32), "s"),
+        numpy_helper.from_array(np.array(40 / 32768, np.float32), "t"), numpy_helper.from_array(np.array(32768, np.uint16), "z"),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"], "dq"),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["k"], "dw", axis=1),
+        helper.make_node("MatMul", ["f", "k"], ["m"], "product"), helper.make_node("QuantizeLinear", ["m", "t", "z"], ["y"], "q"),
+    ]  # fmt: skip
+    ends = [helper.make_tensor_value_info(n, TensorProto.UINT16, [8, width]) for n, width in (("x", 64), ("y", 32))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    return onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), weights * scales
+
+
+@here
+@pytest.mark.parametrize(("precision", "bits", "steps"), [("w8a16", 8, 1), ("w4a16", 4, 8)])
+def test_sixteen_bit_activations(save: Save, plan_by_hand: HandPlan, phone: SoC, precision: str, bits: int, steps: int) -> None:
+    model, weights = product_of(bits)
+    graph = standard(load(save(model)))
+    x = np.random.default_rng(1).integers(0, 1 << 16, (8, 64)).astype(np.uint16)
+    with compile_plan(graph, on_npu(graph, plan_by_hand, precision), soc=phone, delegate={"npu": "qnn"}) as executable:
+        got = executable.run({"x": x}).outputs["y"]
+    want = np.clip(np.rint((x.astype(float) - 32768) * (4 / 32768) @ weights / (40 / 32768)) + 32768, 0, 65535)
+    assert got.dtype == np.uint16 and np.abs(got.astype(float) - want).max() <= steps

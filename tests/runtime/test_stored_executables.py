@@ -19,6 +19,7 @@ from hetsched.runtime import Executable, make_inputs
 from hetsched.runtime import compile as compile_plan
 from hetsched.runtime import executable_cache as cache
 from hetsched.runtime import executable_files as files
+from hetsched.runtime.executable_cache import folder
 from hetsched.runtime.loading import load
 from hetsched.runtime.storing import UnstorableError, contents_of
 from hetsched_kernels.native import usable
@@ -83,6 +84,7 @@ def test_an_executable_that_has_run_is_stored_the_same(graph: Graph, plan_by_han
         after = contents_of(executable)
     assert before.manifest == after.manifest
     assert all(np.array_equal(before.arrays[n], after.arrays[n]) for n in before.arrays)
+    assert b"".join(before.pieces["data"].chunks()) == b"".join(after.pieces["data"].chunks())
 
 
 def test_an_index_out_of_range_is_told_with_its_node(plan_by_hand: HandPlan, tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_addresses_that_no_kernel_declares_are_refused(graph: Graph, plan_by_han
 def test_a_damaged_file_is_never_used(
     graph: Graph, plan_by_hand: HandPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
     with compile_plan(graph, plan_by_hand(graph)) as executable:
         contents = contents_of(executable)
     cache.store("k", contents._replace(manifest={**contents.manifest, "files": []}))
@@ -149,7 +151,7 @@ def test_a_damaged_file_is_never_used(
 
 
 def test_an_entry_lives_as_long_as_its_files_are_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
     model = tmp_path / "model"
     model.write_bytes(b"1234")
     assert cache.identities([model], model.stat().st_ctime_ns) is None  # it may have changed after it was read
@@ -163,7 +165,7 @@ def test_an_entry_lives_as_long_as_its_files_are_unchanged(tmp_path: Path, monke
 
 
 def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(cache, "LIMIT_BYTES", 100_000)
     for number in range(5):
         cache.store(str(number), files.Contents({"files": []}, {"data": np.zeros(30_000, np.uint8)}))
@@ -176,10 +178,18 @@ def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cache.find("huge") is None
 
 
+def test_where_executables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/numba")
+    assert folder() == Path("/numba/hetsched_executables")
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert folder() == Path("/caches/hetsched/executables")
+
+
 def test_the_key_says_what_an_executable_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = tmp_path / "plan.json"
     keys = {cache.key_of(b"a", plan, 0), cache.key_of(b"b", plan, 0), cache.key_of(b"a", plan, 1), cache.key_of(b"a", tmp_path / "p", 0)}
-    monkeypatch.setenv("NUMBA_CPU_NAME", "haswell")
+    monkeypatch.setenv("NUMBA_CPU_NAME", "nehalem")
     keys.add(cache.key_of(b"a", plan, 0))
     assert len(keys) == 5
     assert cache.key_of(b"a", plan, 0) == cache.key_of(b"a", plan, 0)

@@ -265,6 +265,12 @@ def test_precisions(net: Graph, precision: str, reason: str | None) -> None:
     assert why is None if reason is None else why is not None and reason in why
 
 
+def test_a_model_of_float16_needs_a_gpu_that_has_it(save: Save) -> None:
+    graph = load(save("g (float16[2] x) => (float16[2] y) { y = Relu(x) }"))
+    assert "does not compute in float16" in (supported(graph.ops[0], graph, "f32", FAKE) or "")
+    assert supported(graph.ops[0], graph, "f32", replace(FAKE, features=frozenset({"shader-f16"}))) is None
+
+
 def test_what_a_gpu_cannot_bind_is_refused(net: Graph) -> None:
     assert supported(net.ops[-1], net, "f32", FAKE) is None
     assert "'x' has 768 bytes, and the GPU 'small' binds at most 256" in (supported(net.ops[0], net, "f32", FAKE) or "")

@@ -57,6 +57,15 @@ def convolution(draw: Draw) -> Case:
     return one("Conv", {"x": x}, constants, group=groups, pads=pads, strides=strides, dilations=[dilation] * 2)
 
 
+def half_convolution(draw: Draw) -> Case:
+    """A model of float16, with a function and a view behind the convolution."""
+    case = convolution(draw)
+    turned = {k: v.astype(np.float16) for k, v in (case.feeds | case.constants).items()}
+    (kind, inputs, _, attrs), *_ = case.nodes
+    nodes: list[Any] = [(kind, inputs, ["c"], attrs), ("Sigmoid", ["c"], ["s"], {}), ("Flatten", ["s"], ["y"], {})]
+    return Case(nodes, {"x": turned.pop("x")}, turned)
+
+
 def depthwise(draw: Draw) -> Case:
     """One input channel a group, one or two results each."""
     channels, times, k = draw.integer(2, 9), draw.integer(1, 2), draw.integer(2, 5)
@@ -163,7 +172,10 @@ def whole_numbers(draw: Draw) -> Case:
     """int64 arithmetic."""
     whole, part = _repeated(draw)
     feeds = {"x": draw.rng.integers(-50, 50, whole), "z": draw.rng.integers(-50, 50, part)}
-    return one(draw.choice(["Add", "Sub", "Mul", "Max", "Min"]), feeds)
+    kind = draw.choice(["Add", "Sub", "Mul", "Max", "Min", "Div", "Mod"])
+    if kind in ("Div", "Mod"):
+        feeds["z"] = np.where(feeds["z"] == 0, 7, feeds["z"])
+    return one(kind, feeds)
 
 
 def comparison(draw: Draw) -> Case:
@@ -238,6 +250,14 @@ def gather(draw: Draw) -> Case:
     return one("Gather", {"x": floats(draw, *shape), "i": indices.astype(draw.choice([np.int64, np.int32]))}, axis=axis)
 
 
+def gather_tuples(draw: Draw) -> Case:
+    """GatherND; negative indices count from the end."""
+    shape, count = tuple(draw.integer(2, 4) for _ in range(3)), draw.integer(1, 3)
+    rows = draw.integer(1, 5)
+    indices = np.stack([draw.rng.integers(-n, n, rows) for n in shape[:count]], -1)
+    return one("GatherND", {"x": floats(draw, *shape), "i": indices})
+
+
 def shuffled(draw: Draw) -> Case:
     """DepthToSpace, and a repeated copy of it."""
     x = floats(draw, 1, 4 * draw.integer(1, 2), draw.integer(1, 3), draw.integer(1, 3))
@@ -265,6 +285,12 @@ def instance_norm(draw: Draw) -> Case:
         {"x": floats(draw, draw.integer(1, 2), c, 5, draw.integer(2, 20))},
         {"s": floats(draw, c), "b": floats(draw, c)},
     )
+
+
+def local_response(draw: Draw) -> Case:
+    """LRN."""
+    x = floats(draw, draw.integer(1, 2), draw.integer(1, 7), draw.integer(1, 4), 3)
+    return one("LRN", {"x": x}, size=draw.integer(1, 6), alpha=0.5, beta=0.75, bias=2.0)
 
 
 def softmax(draw: Draw) -> Case:
@@ -392,14 +418,14 @@ def quantized_sum(draw: Draw) -> Case:
 
 
 TABLE = [
-    Row("conv", convolution), Row("depthwise", depthwise), Row("conv_1d", convolution_1d), Row("conv_transpose", transposed),
-    Row("matmul", matmul), Row("matmul_running", running_matmul), Row("gemm", gemm), Row("function", function),
-    Row("positive_function", positive_function), Row("arithmetic", arithmetic), Row("power", power), Row("chain", chain),
-    Row("int64", whole_numbers, ("f32",)), Row("comparison", comparison, ("f32",)), Row("cast", cast, ("f32",)),
+    Row("conv", convolution), Row("conv_half", half_convolution, ("f16",)), Row("depthwise", depthwise), Row("conv_1d", convolution_1d),
+    Row("conv_transpose", transposed), Row("matmul", matmul), Row("matmul_running", running_matmul), Row("gemm", gemm),
+    Row("function", function), Row("positive_function", positive_function), Row("arithmetic", arithmetic), Row("power", power),
+    Row("chain", chain), Row("int64", whole_numbers, ("f32",)), Row("comparison", comparison, ("f32",)), Row("cast", cast, ("f32",)),
     Row("transpose", transpose), Row("slice", cut), Row("concat", joined), Row("split", split), Row("pad", pad), Row("gather", gather),
-    Row("depth_to_space", shuffled), Row("layer_norm", layer_norm), Row("instance_norm", instance_norm), Row("softmax", softmax),
-    Row("reduction", reduction), Row("arg_max", extremum, ("f32",)), Row("pool", pool), Row("global_pool", global_pool),
-    Row("resize", resize), Row("conv_i8", quantized_convolution, ("w8a8", "f32")),
+    Row("gather_nd", gather_tuples), Row("depth_to_space", shuffled), Row("layer_norm", layer_norm), Row("instance_norm", instance_norm),
+    Row("lrn", local_response), Row("softmax", softmax), Row("reduction", reduction), Row("arg_max", extremum, ("f32",)),
+    Row("pool", pool), Row("global_pool", global_pool), Row("resize", resize), Row("conv_i8", quantized_convolution, ("w8a8", "f32")),
     Row("depthwise_i8", quantized_depthwise, ("w8a8", "f32")), Row("matmul_i8", quantized_matmul, ("w8a8", "f32")),
     Row("add_i8", quantized_sum, ("w8a8",)),
 ]  # fmt: skip

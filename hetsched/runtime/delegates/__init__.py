@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "hetsched.delegates"
 _BUILT_IN = {
     "coreml": "hetsched.runtime.delegates.coreml:CoremlDelegate",
+    "neuropilot": "hetsched.runtime.delegates.neuropilot:NeuropilotDelegate",
     "null": "hetsched.runtime.delegates.null:NullDelegate",
     "numba": "hetsched.runtime.delegates.numba_cpu:NumbaDelegate",
     "openvino": "hetsched.runtime.delegates.openvino:OpenvinoDelegate",

@@ -8,26 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hetsched.channels_last import ARITHMETIC, FEW_CHANNELS, FUNCTIONS, added, number_slot
+from hetsched.channels_last import ARITHMETIC, FEW_CHANNELS, FUNCTIONS, number_slot
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
-from hetsched.runtime.lower.copying import emit_copy
 from hetsched.runtime.lower.elementwise import clip_bounds, function_of
-from hetsched.runtime.lower.lowering import Affine, Array, Lowering, affine_of, bits
-from hetsched.runtime.lower.splitting import emit_affine
-from hetsched_kernels import (
-    codes,
-    conv_transpose_nhwc,
-    elementwise,
-    nhwc_conv,
-    nhwc_conv_f32,
-    nhwc_depthwise,
-    nhwc_plain,
-    pool,
-    quantize,
-    winograd,
-)  # fmt: skip
-from hetsched_kernels.arrays import NO_F32
+from hetsched.runtime.lower.lowering import Array, Lowering, affine_of
+from hetsched_kernels import codes, elementwise, nhwc_conv, nhwc_depthwise, nhwc_plain, pool
 from hetsched_kernels.nhwc import SLACK, pad_nhwc, padded, widened, widened_weights, worth_padding
 from hetsched_kernels.tile import ROWS
 
@@ -35,7 +21,7 @@ from hetsched_kernels.tile import ROWS
 _MANY = 16384
 
 
-def _shifted(low: Lowering, tensor: Any) -> tuple[float, int]:
+def shifted(low: Lowering, tensor: Any) -> tuple[float, int]:
     """Scale, and zero point of the tensor's unsigned bytes."""
     a = affine_of(low.graph, tensor)
     return a.scale, a.zero + (128 if tensor.dtype.numpy == np.int8 else 0)
@@ -51,7 +37,7 @@ def _bounds(kind: str, alpha: float, beta: float, scale: float, zero: int) -> tu
 def convolution(low: Lowering, w: Array, w_scales: Array, bias: Array, geometry: Array) -> None:
     """Conv and FusedConv of an image by symmetric int8 weights ``w`` with one scale a channel."""
     name, out = low.op.name, low.output()
-    (x_scale, x_zero), (scale, zero) = _shifted(low, low.tensor(0)), _shifted(low, out)
+    (x_scale, x_zero), (scale, zero) = shifted(low, low.tensor(0)), shifted(low, out)
     kind, (code, alpha, beta) = low.op.attr_str("activation", ""), low.activation()
     fused = kind in ("", "Relu", "Clip")
     unit = scale if fused else 1.0
@@ -69,7 +55,7 @@ def convolution(low: Lowering, w: Array, w_scales: Array, bias: Array, geometry:
             ),
         )  # fmt: skip
         return
-    x, geometry, pixel, wide = _widened(low, x, geometry, x_zero)
+    x, geometry, pixel, wide = widened_image(low, x, geometry, x_zero)
     if worth_padding(geometry):
         x, geometry = _with_padding(low, x, geometry, x_zero), padded(geometry)
     packed = low.packed(name, "conv nhwc", lambda: _general(widened_weights(w) if wide else w, x_zero, factors, shifts))
@@ -92,98 +78,7 @@ def _general(w: Array, x_zero: int, factors: Array, shifts: Array) -> tuple[Arra
     return tuple(aligned_copy(a) for a in (*packed, nhwc_conv.terms(factors), nhwc_conv.terms(shifts)))
 
 
-def float_convolution(low: Lowering, folded: Callable[[], tuple[Array, Array]], geometry: Array) -> None:
-    """Conv and FusedConv of a float32 image; ``folded`` gives weights and bias with the batch normalisation in them."""
-    groups, size = int(geometry[15]), winograd.winograd_size(geometry)
-    skip, target, activation = _skip(low), low.last_output(), _ending(low)
-    x = _apart(low, low.image(low.tensor(0)), target)
-    if size:
-        _transformed(low, x, folded, (skip, target), geometry, size, activation)
-        return
-    x, geometry, pixel, wide = _widened(low, x, geometry, 0)
-
-    def pack() -> tuple[Array, ...]:
-        w, bias = folded()
-        return tuple(map(aligned_copy, nhwc_conv_f32.pack_conv_nhwc_f32(widened_weights(w) if wide else w, bias, groups)))
-
-    packed = low.packed(low.op.name, "conv nhwc f32", pack)
-    room = nhwc_conv_f32.conv2d_nhwc_f32_scratch(geometry)
-    low.emit_split(
-        nhwc_conv_f32.conv2d_nhwc_f32, int(geometry[0] * geometry[16] * geometry[17]), ROWS,
-        lambda first, last: (x, *packed, skip, target, low.scratch(room, np.float32), geometry, pixel, *activation, first, last),
-    )  # fmt: skip
-
-
-def _skip(low: Lowering) -> Array:
-    """What is added to the result of a convolution before its activation, or the empty array."""
-    return NO_F32 if low.after is None else low.image(low.graph.tensors[added(low.op, low.after)])
-
-
-def _apart(low: Lowering, x: Array, target: Array) -> Array:
-    """The image, copied where the result shall lie in its bytes: nobody needs it after the convolution, but the sum comes later."""
-    if not np.shares_memory(x, target):
-        return x
-    room = low.scratch(x.size + SLACK, x.dtype)[: x.size]
-    emit_copy(low, bits(x), bits(room), (x.size,), (1,), (1,))
-    return room
-
-
-def _ending(low: Lowering) -> tuple[int, float, float]:
-    """A convolution's activation: its own, or that of the sum that it computes as well."""
-    clamp = low.op if low.after is None else (low.after.body or (low.after,))[-1]
-    if clamp.type == "Clip":
-        return codes.ACTIVATION["Clip"], *clip_bounds(low, clamp)
-    return (codes.ACTIVATION["Relu"], 0.0, 0.0) if clamp.type == "Relu" else low.activation()
-
-
-def _transformed(
-    low: Lowering, x: Array, folded: Callable[[], tuple[Array, Array]], ends: tuple[Array, Array], geometry: Array, size: int,
-    activation: tuple[int, float, float],
-) -> None:  # fmt: skip
-    """A convolution by 3 x 3 kernels with fewer products, in tiles of ``size`` results each way."""
-    name = f"conv winograd {size}"
-    packed = low.packed(low.op.name, name, lambda: tuple(map(aligned_copy, winograd.pack_winograd(*folded(), size))))
-
-    def part(first: int, last: int) -> tuple[Any, ...]:
-        scratch = low.scratch(winograd.conv2d_winograd_scratch(geometry, size, last - first), np.float32)
-        return (x, *packed, *ends, scratch, geometry, size, *activation, first, last)
-
-    low.emit_split(winograd.conv2d_winograd_f32, winograd.winograd_tiles(geometry, size), ROWS, part)
-
-
-def apart_convolution(low: Lowering, folded: Callable[[], tuple[Array, Array]], geometry: Array) -> None:
-    """A transposed convolution whose windows lie side by side, of an image of float32 or of bytes that stand for reals."""
-    bytes_, stored = low.image(low.tensor(0)), low.last_output()
-    x = _reals(low, low.tensor(0), bytes_)
-    target = stored if stored.dtype == np.float32 else low.scratch(stored.size + SLACK, np.float32)[: stored.size]
-    packed = low.packed(
-        low.op.name, "conv nhwc f32", lambda: tuple(map(aligned_copy, conv_transpose_nhwc.pack_conv_transpose_nhwc_f32(*folded())))
-    )  # fmt: skip
-    room = conv_transpose_nhwc.conv_transpose2d_nhwc_f32_scratch(geometry)
-    low.emit_split(
-        conv_transpose_nhwc.conv_transpose2d_nhwc_f32, int(geometry[0] * geometry[2]), 1,
-        lambda first, last: (x, *packed, target, low.scratch(room, np.float32), geometry, *low.activation(), first, last),
-    )  # fmt: skip
-    if target is not stored:
-        emit_affine(low, quantize.quantize_linear, target, stored, _affine(low, low.output()), (False,))
-
-
-def _affine(low: Lowering, tensor: Any) -> Affine:
-    """How the unsigned bytes of an image stand for reals."""
-    scale, zero = _shifted(low, tensor)
-    return Affine(np.full(1, scale, np.float32), np.full(1, zero, np.int32), 1, 1, tensor.elements)
-
-
-def _reals(low: Lowering, tensor: Any, stored: Array) -> Array:
-    """An image in float32."""
-    if stored.dtype == np.float32:
-        return stored
-    out = low.scratch(stored.size + SLACK, np.float32)[: stored.size]
-    emit_affine(low, quantize.dequantize_linear, stored, out, _affine(low, tensor), dtypes=(stored.dtype,))
-    return out
-
-
-def _widened(low: Lowering, x: Array, geometry: Array, value: int) -> tuple[Array, Array, int, bool]:
+def widened_image(low: Lowering, x: Array, geometry: Array, value: int) -> tuple[Array, Array, int, bool]:
     """Image, geometry, step from position to position, and whether the kernel's rows are taken whole: where channels are few."""
     c, kw = int(geometry[1]), int(geometry[6])
     if c > FEW_CHANNELS or kw == 1 or int(geometry[15]) > 1 or int(geometry[14]) > 1:
@@ -222,7 +117,7 @@ _NUMPY: dict[str, Callable[[Any, Any], Any]] = {
 def addition(low: Lowering, op: Op, kind: str, alpha: float, beta: float) -> None:
     """Add or Sub of two images, then a clamp; ``low`` is of the last of the operators that this stands for."""
     x, y = (low.graph.tensors[n] for n in op.inputs)
-    (a_scale, a_zero), (b_scale, b_zero), (scale, zero) = _shifted(low, x), _shifted(low, y), _shifted(low, low.output())
+    (a_scale, a_zero), (b_scale, b_zero), (scale, zero) = shifted(low, x), shifted(low, y), shifted(low, low.output())
     fa, fb = a_scale / scale, (-b_scale if op.type == "Sub" else b_scale) / scale
     a, b, target = low.image(x), low.image(y), low.last_output()
     factors = [float(np.float32(v)) for v in (fa, fb, -(a_zero * fa + b_zero * fb))]
@@ -233,8 +128,8 @@ def addition(low: Lowering, op: Op, kind: str, alpha: float, beta: float) -> Non
 def _product(low: Lowering) -> None:
     """Mul of two images, or of one and a value for each of its channels."""
     whole = 0 if low.shape(0) == low.output().shape else 1
-    (a_scale, a_zero), (b_scale, b_zero) = (_shifted(low, low.tensor(i)) for i in (whole, 1 - whole))
-    scale, zero = _shifted(low, low.output())
+    (a_scale, a_zero), (b_scale, b_zero) = (shifted(low, low.tensor(i)) for i in (whole, 1 - whole))
+    scale, zero = shifted(low, low.output())
     n, c, h, w = low.output().shape
     a, b, target = low.bytes_last(whole), low.bytes_last(1 - whole), low.last_output()
     rows, columns, per = (n * h, w * c, 1) if low.shape(0) == low.shape(1) else (n * h * w, c, h * w)
@@ -267,7 +162,7 @@ def function(low: Lowering) -> None:
 
 def _by_table(low: Lowering, slot: int, compute: Callable[[Array], Array]) -> None:
     """Any function of an image's values: of its 256 bytes, once."""
-    (x_scale, x_zero), (scale, zero) = _shifted(low, low.tensor(slot)), _shifted(low, low.output())
+    (x_scale, x_zero), (scale, zero) = shifted(low, low.tensor(slot)), shifted(low, low.output())
     reals = ((np.arange(256) - x_zero).astype(np.float32) * np.float32(x_scale)).astype(np.float32)
     with np.errstate(all="ignore"):
         values = np.rint(compute(reals) / np.float32(scale)) + zero
@@ -282,7 +177,7 @@ def average(low: Lowering) -> None:
     if low.last:
         low.emit(nhwc_plain.mean_nhwc_f32, low.image(low.tensor(0)), low.last_output(), n, h * w, c)
         return
-    (x_scale, x_zero), (scale, zero) = _shifted(low, low.tensor(0)), _shifted(low, low.output())
+    (x_scale, x_zero), (scale, zero) = shifted(low, low.tensor(0)), shifted(low, low.output())
     factor = float(np.float32(x_scale / (scale * h * w)))
     shift = float(np.float32(-x_zero * (x_scale / scale)))
     x, target = low.bytes_last(0), low.last_output()

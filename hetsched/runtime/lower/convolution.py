@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hetsched.channels_last import works_channels_last
 from hetsched.graph import Op
 from hetsched.runtime.arena import aligned_copy
-from hetsched.runtime.lower import channels_last
+from hetsched.runtime.lower.channels_last_float import apart_convolution, float_convolution
 from hetsched.runtime.lower.convolution_int8 import integer_convolution
 from hetsched.runtime.lower.lowering import Array, Lowering
 from hetsched_kernels import conv, conv_transpose
@@ -112,7 +112,7 @@ def convolution(low: Lowering) -> None:
     geometry = conv.conv_geometry(n, c, h, w, w_shape[0], *window.kernel, window.strides, window.pads, window.dilations, groups)
     name = low.op.name
     if works_channels_last(low.op, low.graph, low.precision):
-        channels_last.float_convolution(low, lambda: (folded_weights(low, groups, False), folded_bias(low, w_shape[0])), geometry)
+        float_convolution(low, lambda: (folded_weights(low, groups, False), folded_bias(low, w_shape[0])), geometry)
         return
     weights = low.packed(name, "conv f32", lambda: aligned_copy(conv.pack_conv_f32(_as_2d(folded_weights(low, groups, False)), groups)))
     bias = low.packed(name, "bias f32", lambda: folded_bias(low, w_shape[0]))
@@ -133,7 +133,7 @@ def transposed_convolution(low: Lowering) -> None:
         n, c, h, w, channels, *window.kernel, window.strides, window.pads, extra, window.dilations, groups
     )
     if works_channels_last(op, low.graph, low.precision):
-        channels_last.apart_convolution(low, lambda: (folded_weights(low, groups, True), folded_bias(low, channels)), geometry)
+        apart_convolution(low, lambda: (folded_weights(low, groups, True), folded_bias(low, channels)), geometry)
         return
     weights = low.packed(op.name, "conv f32", lambda: aligned_copy(_pack_transposed(low, groups)))
     bias = low.packed(op.name, "bias f32", lambda: folded_bias(low, channels))

@@ -16,6 +16,7 @@ from hetsched.runtime.lower.matrix_groups import gguf_weights
 from hetsched_kernels import codes, experts, few_bits, gemm, state_space
 from hetsched_kernels.arrays import NO_F32
 from hetsched_kernels.groups import Groups
+from hetsched_kernels.tile import COLS, LANES
 
 #: Channels of a scan that are worth another thread.
 _CHANNELS = 16
@@ -36,14 +37,26 @@ def mixture(low: Lowering) -> None:
     inner = low.tensor(slots[2][0]).shape[-1]
     shape = experts.experts_shape(tokens, width, inner, many, op.attr_int("experts_per_token", 1), codes.ACTIVATION[function])
     x, share, chosen, out = low.reals(0), low.reals(1), low.raw(2), low.real_output()
+    hidden = low.scratch(tokens * op.attr_int("experts_per_token", 1) * inner, np.float32)
     if low.precision == "w8a8":
         weights = [low.packed(op.inputs[s[0]], f"experts {n} in groups", partial(_groups, low, s, n)) for n, s in enumerate(slots)]
-        scratch = low.scratch(experts.mixture_groups_scratch(shape, *(w[1] for w in weights)), np.float32)
-        low.emit(experts.mixture_groups_f32, x, share, chosen, *(a for w in weights for a in w), out, scratch, shape)
+        room, (gates, ups, downs) = experts.experts_groups_scratch(shape, *(w[1] for w in weights)), weights
+        _by_columns(low, experts.gate_experts_groups_f32, (x, chosen, *gates, *ups, hidden), room, shape, inner, LANES)
+        _by_columns(low, experts.down_experts_groups_f32, (hidden, share, chosen, *downs, out), room, shape, width, LANES)
         return
     floats = [low.packed(op.inputs[s[0]], f"experts {n}", partial(_floats, low, s, n)) for n, s in enumerate(slots)]
-    scratch = low.scratch(experts.mixture_scratch(shape), np.float32)
-    low.emit(experts.mixture_f32, x, share, chosen, *floats, out, scratch, shape)
+    room = experts.experts_scratch(shape)
+    _by_columns(low, experts.gate_experts_f32, (x, chosen, *floats[:2], hidden), room, shape, inner, COLS)
+    _by_columns(low, experts.down_experts_f32, (hidden, share, chosen, floats[2], out), room, shape, width, COLS)
+
+
+def _by_columns(low: Lowering, kernel: Any, head: tuple[Any, ...], room: int, shape: Array, columns: int, grain: int) -> None:
+    """Columns of a result divided among the queue's threads, each with scratch of its own."""
+
+    def part(first: int, last: int) -> tuple[Any, ...]:
+        return *head, low.scratch(room, np.float32), shape, first, last
+
+    low.emit_split(kernel, columns, grain, part)
 
 
 def _half(low: Lowering, part: int) -> slice:

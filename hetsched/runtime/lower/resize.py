@@ -14,7 +14,7 @@ from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import resize as kernels
 
 
-def _scales(low: Lowering) -> tuple[float, float]:
+def scales_of(low: Lowering) -> tuple[float, float]:
     """The node's scales of the last two axes, or output over input where sizes were given."""
     if low.has(2) and low.tensor(2).elements:
         values = low.constant(2).reshape(-1)
@@ -31,7 +31,7 @@ def resize(low: Lowering) -> None:
     cubic, exclude = op.attr_float("cubic_coeff_a", -0.75), bool(op.attr_int("exclude_outside", 0))
     rows, cols = (
         kernels.resize_axis(n, m, s, mode, *options, cubic, exclude)
-        for n, m, s in zip(shape[-2:], out_shape[-2:], _scales(low), strict=True)
+        for n, m, s in zip(shape[-2:], out_shape[-2:], scales_of(low), strict=True)
     )
     dims = (*shape[-2:], *out_shape[-2:])
     images, size, out_size = math.prod(shape[:-2]), math.prod(shape[-2:]), math.prod(out_shape[-2:])

@@ -92,8 +92,8 @@ def _failure(segment: WgpuSegment, why: str) -> str:
 def _wait(segment: WgpuSegment, ticket: Ticket, buffers: Sequence[tuple[Any, str]]) -> None:
     """Map ``(buffer, mode)``, and wait for that and so for all work submitted before; remember it where the run is given up."""
     completion = Completion()
-    segment.running = completion
     when_mapped(buffers, completion.done)
+    segment.running = completion
     completion.wait(ticket.check)
     segment.running = None
 
@@ -139,7 +139,8 @@ def _one_by_one(segment: WgpuSegment, ticket: Ticket) -> None:
     """Each op in a submission of its own, with its results brought to the arena, where somebody looks at them."""
     segment.upload()
     for position, name in enumerate(segment.names):
-        crossings, copies, offsets, at = segment.written[position], [], [], 0
+        copies, offsets, at = [], [], 0
+        crossings = [crossing for crossing in segment.written[position] if crossing.array.size]
         for crossing in crossings:
             slot = crossing.slot
             copies.append((segment.buffers[slot.pool], slot.offset, at, slot.nbytes))

@@ -96,9 +96,9 @@ def find_adapter() -> Adapter | str:
 
 
 def one_line(error: BaseException) -> str:
-    """The last line of a library's message, which says what is wrong; the first ones say where in the library."""
+    """The line of a library's message that says what is wrong: of a shader's, the one with the error; else the last one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).rstrip(".")
+    return next((line for line in lines if "error:" in line), lines[-1] if lines else type(error).__name__).rstrip(".")
 
 
 class Gpu:

@@ -14,7 +14,10 @@ from hetsched.runtime.stored import absorbs
 
 #: Parameters that ONNX gives a function when its attributes are left out: (alpha, beta).
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01, 0.0), "Elu": (1.0, 0.0)}
-_INTEGER_OPERATORS = {"Add": "+", "Sub": "-", "Mul": "*"}
+_INTEGER_BINARY = {
+    "Add": "({} + {})", "Sub": "({} - {})", "Mul": "({} * {})", "Div": "({} / {})", "Max": "max({}, {})", "Min": "min({}, {})",
+    "Mod": "mod_floor({}, {})", "FMod": "({} % {})",
+}  # fmt: skip
 _INTEGER_UNARY = {"Neg": "-({})", "Abs": "abs({})", "Sign": "sign({})", "Relu": "max({}, 0)"}
 
 
@@ -64,17 +67,19 @@ class _Chain:
         reads = [self.named[n] for n in op.inputs if n in self.named]
         if op.type in COPIES or (len(reads) == 1 and op.type in BINARY):
             return reads[0]
-        if self.values == INTEGER:
-            return _integer(op.type, reads)
         if op.type == "Clip":
             low, high = (self.kernel.real(v) for v in clip_bounds(self.low, op))
             return f"fn_Clip({reads[0]}, {low}, {high})"
+        if op.type in UNARY and self.values == INTEGER:
+            return _INTEGER_UNARY[op.type].format(reads[0])
         if op.type in UNARY:
             alpha, beta = _DEFAULTS.get(op.type, (0.0, 0.0))
             kind = "GeluTanh" if op.type == "Gelu" and op.attr_str("approximate", "none") == "tanh" else op.type
             parameters = (self.kernel.real(op.attr_float(n, v)) for n, v in (("alpha", alpha), ("beta", beta)))
             return f"fn_{kind}({reads[0]}, {', '.join(parameters)})"
         kind = {"Sum": "Add", "Mod": "FMod" if op.attr_int("fmod", 0) else "Mod"}.get(op.type, op.type)
+        if self.values == INTEGER:
+            return _integer(kind, reads)
         text = reads[0]
         for other in reads[1:]:
             text = f"op_{kind}({text}, {other})"
@@ -86,11 +91,9 @@ class _Chain:
 
 
 def _integer(kind: str, reads: list[str]) -> str:
-    if kind in _INTEGER_UNARY:
-        return _INTEGER_UNARY[kind].format(reads[0])
     text = reads[0]
     for other in reads[1:]:
-        text = f"{kind.lower()}({text}, {other})" if kind in ("Max", "Min") else f"({text} {_INTEGER_OPERATORS[kind]} {other})"
+        text = _INTEGER_BINARY[kind].format(text, other)
     return text
 
 

@@ -46,6 +46,7 @@ class MapKernel:
         self._values = values
         self._params: list[int | float] = []
         self._slots: dict[str, Slot] = {}
+        self._readers: dict[tuple[Slot, float, int, str], str] = {}
         self._functions: list[str] = []
         kind = target.slot.kind
         self._lanes = 4 if kind in RANGE else 1
@@ -77,9 +78,15 @@ class MapKernel:
 
     def operand(self, operand: Operand, values: str | None = None) -> str:
         """The name of a function ``(index: u32) -> value`` that reads an operand (``values``: other than the kernel's own kind)."""
+        wanted = values or self._values
+        key = (operand.slot, operand.scale, operand.zero, wanted)
+        if key not in self._readers:
+            self._readers[key] = self._reader(operand, wanted)
+        return self._readers[key]
+
+    def _reader(self, operand: Operand, wanted: str) -> str:
         name = f"x{len(self._slots)}"
         self._slots[name] = operand.slot
-        wanted = values or self._values
         result = ELEMENT[operand.slot.kind] if wanted == STORED else wanted
         self._functions.append(f"fn {name}_at(i: u32) -> {result} {{ {self._reading(name, operand, wanted)} }}")
         return f"{name}_at"
@@ -147,7 +154,7 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>, @builtin(num_workgroups) n:
     {write}
 }}
 """
-        if "fn_" in text or "op_" in text:
+        if any(used in text for used in ("fn_", "op_", "mod_floor")):
             text = body("functions") + text
         self._program.call("", {**self._slots, "y": self._target.slot}, self._params, invocations(items), text=text)
 

@@ -165,6 +165,20 @@ def gather_elements(low: GpuLowering) -> None:
     kernel.emit("\n".join([*lines, f"return {read}(index);"]))
 
 
+def gather_tuples(low: GpuLowering) -> None:
+    """GatherND without batches: the last axis of the indices holds a position along the first axes."""
+    shape, count = low.shape(0), low.shape(1)[-1]
+    strides = contiguous(shape)
+    kernel = MapKernel(low.program, low.target(), _values(low, range(1)))
+    read, indices = kernel.operand(low.source(0)), kernel.operand(low.source(1), INTEGER)
+    inner = kernel.unsigned(math.prod(shape[count:]))
+    lines = [f"let tuple = i / {inner} * {kernel.unsigned(count)};", f"var index = i % {inner};"]
+    for axis in range(count):
+        at = _index(kernel, indices, f"tuple + {axis}u", shape[axis])
+        lines.append(f"let at{axis} = {at}\nindex += at{axis} * {kernel.unsigned(strides[axis])};")
+    kernel.emit("\n".join([*lines, f"return {read}(index);"]))
+
+
 def _index(kernel: MapKernel, indices: str, at: str, n: int) -> str:
     """An expression (u32, ends the statement) for an index along an axis of ``n``."""
     size = kernel.signed(n)

@@ -120,6 +120,23 @@ def pooling(low: GpuLowering) -> None:
     low.store(out)
 
 
+def local_response(low: GpuLowering) -> None:
+    """LRN: each element by a power of the sum of squares of a few channels around it."""
+    op, shape = low.op, low.shape(0)
+    size = op.attr_int("size", 1)
+    kernel = MapKernel(low.program, low.target(), REAL)
+    x, inner, channels = kernel.operand(low.source(0)), kernel.unsigned(math.prod(shape[2:])), kernel.signed(shape[1])
+    factor, power = kernel.real(op.attr_float("alpha", 1e-4) / size), kernel.real(op.attr_float("beta", 0.75))
+    bias, before, after = kernel.real(op.attr_float("bias", 1.0)), kernel.signed((size - 1) // 2), kernel.signed(size // 2)
+    kernel.emit(f"""let channel = i32(i / {inner}) % {channels};
+var sum = 0.0;
+for (var c = max(channel - {before}, 0); c <= min(channel + {after}, {channels} - 1); c++) {{
+    let near = {x}(u32(i32(i) + (c - channel) * i32({inner})));
+    sum += near * near;
+}}
+return {x}(i) / pow({bias} + {factor} * sum, {power});""")
+
+
 def extremum_index(low: GpuLowering) -> None:
     """ArgMax and ArgMin."""
     lines, n, inner = low.lines(low.op.attr_int("axis", 0) % len(low.shape(0)))

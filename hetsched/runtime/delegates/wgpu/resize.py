@@ -5,7 +5,7 @@ from __future__ import annotations
 from hetsched.runtime.delegates.wgpu.lowering import GpuLowering
 from hetsched.runtime.delegates.wgpu.map_kernel import REAL, STORED, MapKernel, Operand
 from hetsched.runtime.lower.lowering import Array
-from hetsched.runtime.lower.resize import _scales as scales_of
+from hetsched.runtime.lower.resize import scales_of
 from hetsched_kernels.resize import resize_axis
 
 

@@ -54,7 +54,7 @@ def _real(count: int = 0, constant_from: int = 99) -> Rule:
 def _numbers(op: Op, graph: Graph) -> str | None:
     """Reals, or whole numbers of 32 and 64 bits."""
     if all(t.dtype in _WHOLE and t.quantization is None for t in _tensors(op, graph)):
-        known = op.type in ("Add", "Sub", "Mul", "Max", "Min", "Neg", "Abs", "Sign", "Relu")
+        known = op.type in ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Neg", "Abs", "Sign", "Relu")
         return None if known else f"there is no GPU kernel for {op.type} of integers"
     return _reals(_tensors(op, graph))
 
@@ -166,6 +166,10 @@ def _indexes(op: Op, graph: Graph) -> str | None:
     return _moves(1)(op, graph)
 
 
+def _gathers_tuples(op: Op, graph: Graph) -> str | None:
+    return "it gathers within batches, which has no kernel" if op.attr_int("batch_dims", 0) else _indexes(op, graph)
+
+
 def _resizes(op: Op, graph: Graph) -> str | None:
     x, y = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if len(x.shape) < 2 or y.shape[:-2] != x.shape[:-2]:
@@ -196,8 +200,9 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(names.COMPARISONS, _compares), **dict.fromkeys((*names.LOGIC, "Not"), _logical), "Where": _moves(0), "Cast": _casts,
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantizes), "BatchNormalization": _real(1, 1),
     **dict.fromkeys((*names.VIEWS, "Transpose", "Slice", "Split", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Pad"), _moves(1, 1)),
-    "Concat": _moves(0), "Gather": _indexes, "GatherElements": _indexes, "Resize": _resizes,
+    "Concat": _moves(0), "Gather": _indexes, "GatherElements": _indexes, "GatherND": _gathers_tuples, "Resize": _resizes,
     **dict.fromkeys(("LayerNormalization", "RMSNorm", "InstanceNormalization"), _normalizes),
+    "LRN": _real(),
     **dict.fromkeys(("Softmax", "FusedSoftmax", "LogSoftmax"), _real()), **dict.fromkeys(names.REDUCTIONS, _reduces),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _real()), **dict.fromkeys(("MaxPool", "AveragePool"), _pools),
     **dict.fromkeys(("ArgMax", "ArgMin"), lambda op, graph: _reals([graph.tensors[op.inputs[0]]])),

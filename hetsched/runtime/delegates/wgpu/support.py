@@ -32,7 +32,7 @@ def supported(op: Op, graph: Graph, precision: str, adapter: Adapter | None) -> 
     """
     if precision not in _PRECISIONS:
         return f"the GPU kernels do not compute in {precision}: plan it as f32, f16, w8a8 or w4a16"
-    if precision in ("f16", "w4a16") and adapter is not None and not adapter.has_f16:
+    if adapter is not None and not adapter.has_f16 and (precision in ("f16", "w4a16") or _holds_half(op, graph)):
         return f"the GPU {adapter.name!r} does not compute in float16 (it lacks shader-f16): plan it as f32"
     if precision == "w8a8" and not _touches_quantized(op, graph):
         return f"its tensors are not quantized, and {op.type} computes in w8a8 with static scales only: plan it as f32 or f16"
@@ -51,6 +51,10 @@ def _kernels(op: Op, graph: Graph, precision: str) -> str | None:
     if reason is None and precision == "w4a16" and op.type in (*_MATRIX, "MatMulNBits"):
         return _few_bits(op, graph)
     return reason
+
+
+def _holds_half(op: Op, graph: Graph) -> bool:
+    return any(graph.tensors[n].dtype is DType.F16 and not graph.tensors[n].is_constant for n in (*op.inputs, *op.outputs) if n)
 
 
 def _touches_quantized(op: Op, graph: Graph) -> bool:

@@ -10,6 +10,7 @@ fn erf(x: f32) -> f32 {
 }
 fn tanh_bounded(x: f32) -> f32 { return tanh(clamp(x, -15.0, 15.0)); }
 fn softplus(x: f32) -> f32 { return max(x, 0.0) + log(1.0 + exp(-abs(x))); }
+fn mod_floor(a: i32, b: i32) -> i32 { return (a % b + b) % b; }
 
 fn fn_Identity(x: f32, a: f32, b: f32) -> f32 { return x; }
 fn fn_Relu(x: f32, a: f32, b: f32) -> f32 { return max(x, 0.0); }

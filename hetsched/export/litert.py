@@ -1,0 +1,28 @@
+"""Bundles for LiteRT: a TFLite model a segment, with int8 operators where the plan has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+
+from hetsched.export.bundle import BundleFolder, BundleSegment
+from hetsched.export.segments import Source, file_name
+from hetsched.lowering.tflite import tflite_model
+
+RUNTIME = "LiteRT"
+MINIMUM_RUNTIME = "2.0"
+_ACCELERATORS: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
+
+
+def write(source: Source, folder: BundleFolder) -> tuple[BundleSegment, ...]:
+    """Write the segments and the runner.
+
+    Raises:
+        UnsupportedModelError: TFLite has no operator for a node.
+    """
+    out = []
+    for segment in source.plan.segments:
+        name = folder.write(file_name(segment, ".tflite"), tflite_model(source.graph, source.ops(segment), source.ends(segment)))
+        out.append(source.described(segment, name, {"accelerator": _ACCELERATORS[source.processor(segment).kind]}))
+    folder.write("run.py", (files("hetsched.export") / "run_litert.py").read_bytes())
+    return tuple(out)
