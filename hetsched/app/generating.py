@@ -121,6 +121,7 @@ def assistant(
     model = LanguageModel(
         path, cores=cores or tuple(sorted(os.sched_getaffinity(0))), context=context or CONTEXT, kv=(keys, values or keys), precision=chosen
     )
+    model.ready(long_prompts=False)
     return Assistant(model, vocabulary, time.perf_counter() - begin, predicted, sampling or Sampling())
 
 

@@ -103,9 +103,9 @@ class LanguageModel:
         """A new sequence without tokens."""
         return PageTable(self.pool, self.context)
 
-    def ready(self) -> None:
-        """Build the programs and pack the weights now rather than at the first token."""
-        for few in (True, False):
+    def ready(self, *, long_prompts: bool = True) -> None:
+        """Build the programs and pack the weights now rather than at the first token; that of long prompts may wait."""
+        for few in (True, False) if long_prompts else (True,):
             self._step(few)
 
     def compute(self, tokens: Sequence[int], table: PageTable, *, scored: int = 1) -> Array:

@@ -89,7 +89,12 @@ def _most_dimensions(table: SupportTable) -> float:
 
 
 def _listed(table: SupportTable, operator: str, depth: int = 0) -> bool:
-    """Whether the list has an operator, or all that converters write it as."""
+    """Whether the list has an operator, or all that converters write it as.
+
+    Exported graphs have the error function as a part of a Gelu only.
+    """
+    if operator == "Erf" and "Gelu" in table.rules:
+        operator = "Gelu"
     if operator in table.rules:
         rule = table.rules[operator]
         return rule.f16 or rule.w8a8
