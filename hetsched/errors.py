@@ -52,6 +52,9 @@ class HetschedError(Exception):
     """
 
     exit_code = 1
+    #: Where a run failed: segments of the plan, and the name of the delegate. Empty where it is about something else.
+    segments: tuple[int, ...] = ()
+    delegate: str = ""
 
     def __str__(self) -> str:
         text = super().__str__()
