@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-perplexity bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-host: $(STAMP) models ## Predicted against measured latency of ten models 
 
 bench-llm: $(STAMP) models ## Text generation beside llama.cpp (where llama-cpp-python is installed) and the bandwidth (JSON=--json)
 	@$(BIN)/python tests/bench_llm.py $(JSON)
+
+bench-perplexity: $(STAMP) models ## Perplexity of a text for each format of the cache, against the float run and transformers (JSON=--json)
+	@$(BIN)/python tests/bench_perplexity.py $(JSON)
 
 bench-exact: $(STAMP) ## Solvers against every plan of 1,000 small graphs (GRAPHS=...)
 	@$(BIN)/python tests/bench_exact.py $(GRAPHS)

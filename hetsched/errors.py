@@ -64,6 +64,16 @@ class HetschedError(Exception):
         return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    r"""What a library's error says first, or its type where it says nothing.
+
+    Examples:
+        >>> first_line(RuntimeError("out of memory\nat 0x12")), first_line(KeyError())
+        ('out of memory', 'KeyError')
+    """
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 class InputError(HetschedError):
     """The user's input is bad."""
 

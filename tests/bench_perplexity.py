@@ -66,7 +66,8 @@ def main() -> int:
         rows.append(row | {"goal": goal, "ok": goal is None or abs(change) <= goal})
         if not args.json:
             limit = "        " if goal is None else f"<= {goal:5.1%}"
-            print(f"{precision:6} {row['kv']:10} perplexity {math.exp(loss):9.3f}  {change:+8.3%}  goal {limit}  {rows[-1]['ok']}", flush=True)
+            what = f"{precision:6} {row['kv']:10} perplexity {math.exp(loss):9.3f}"
+            print(f"{what}  {change:+8.3%}  goal {limit}  {rows[-1]['ok']}", flush=True)
     if args.json:
         print(json.dumps(rows, indent=1))
     short = [f"{r['precision']} {r['kv']}" for r in rows if not r["ok"]]

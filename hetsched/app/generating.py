@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +14,12 @@ from hetsched.errors import OptionError, PlanError
 from hetsched.language.conversation import Conversation
 from hetsched.language.generation import Answer, Token, generate
 from hetsched.language.gguf_vocabulary import read_vocabulary
+from hetsched.language.power import level_named
+from hetsched.language.precision import PRECISIONS
+from hetsched.language.residency import Shrink
 from hetsched.language.sampling import Sampling
-from hetsched.language.session import CONTEXT, PRECISIONS, LanguageModel
+from hetsched.language.session import CONTEXT, LanguageModel
+from hetsched.language.speculation import Drafter, DraftModel, Lookup, check_length
 from hetsched.language.vocabulary import Vocabulary
 from hetsched.runtime.affinity import cores_of
 
@@ -33,6 +37,7 @@ class Assistant:
         start_s: how long it took to open.
         predicted: what the plan says of the prompt and the answer; empty without a plan.
         sampling: how tokens are chosen.
+        drafter: speculates tokens.
     """
 
     model: LanguageModel
@@ -40,6 +45,7 @@ class Assistant:
     start_s: float = 0.0
     predicted: dict[str, float] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
+    drafter: Drafter | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -48,18 +54,22 @@ class Assistant:
         self.close()
 
     def close(self) -> None:
-        """End the model's threads."""
+        """End the models' threads."""
         self.model.close()
+        if isinstance(self.drafter, DraftModel):
+            self.drafter.model.close()
 
     def conversation(self, system: str | None = None) -> Conversation:
         """A new conversation, by the model's chat template."""
-        return Conversation(self.model, self.vocabulary, system=system, sampling=self.sampling)
+        return Conversation(self.model, self.vocabulary, system=system, sampling=self.sampling, drafter=self.drafter)
 
     def complete(self, prompt: str, *, most: int, answer: Answer | None = None) -> Iterator[Token]:
         """Continue a text as it is, without a chat template."""
         ids, table = self.vocabulary.encode(prompt, begin=True), self.model.sequence()
         try:
-            yield from generate(self.model, self.vocabulary, ids, table, most=most, sampling=self.sampling, answer=answer)
+            yield from generate(
+                self.model, self.vocabulary, ids, table, most=most, sampling=self.sampling, answer=answer, drafter=self.drafter
+            )
         finally:
             table.cut(0)
 
@@ -68,6 +78,12 @@ class Assistant:
         m, s = self.model, self.sampling
         out = {"model": m.graph.name, "soc": "host", **answer.summary()}
         out |= {"start_ms": self.start_s * 1e3, "threads": m.threads, "precision": m.precision, "context": m.context}
+        out |= {
+            "adapter": m.adapter or None,
+            "power": m.power.name,
+            "window": m.pool.window or None,
+            "speculate": 0 if self.drafter is None else self.drafter.length,
+        }
         out |= {"kv": f"{m.pool.shape.keys}/{m.pool.shape.values}", "kv_cache_mb": m.pool.most_bytes / 1e6}
         out |= {"peak_memory_mb": peak_memory_bytes() / 1e6, "weights_mb": m.weight_bytes / 1e6}
         out |= {"sampling": {"temperature": s.temperature, "top_k": s.top_k, "top_p": s.top_p, "repetition": s.repetition, "seed": s.seed}}
@@ -82,6 +98,13 @@ def assistant(
     precision: str = "auto",
     cores: tuple[int, ...] | None = None,
     sampling: Sampling | None = None,
+    cache_bytes: int | None = None,
+    shrink: bool = False,
+    speculate: int = 0,
+    draft: str | Path | None = None,
+    power: str = "normal",
+    adapter: str | Path | None = None,
+    protect: Sequence[str] | None = None,
 ) -> Assistant:
     """Open a model for generating text.
 
@@ -92,6 +115,13 @@ def assistant(
         precision: ``w4a8`` or ``auto`` (activations as int8), ``w4a16`` or ``float`` (activations of 16 bits).
         cores: cores that compute (None: those of the plan's queues, else all that this process may use).
         sampling: how tokens are chosen (None: greedy).
+        cache_bytes: memory that the caches may take (None: what the context needs).
+        shrink: whether, where that does not suffice, tokens see less far back (half the context at least), then caches become int8.
+        speculate: tokens that are guessed at once and checked in one step; 0: none.
+        draft: a smaller model with the same vocabulary that guesses (None: what followed the last tokens before).
+        power: normal, warm or critical; ``model.work_at`` changes it at any time.
+        adapter: a low-rank adapter (PEFT's folder, or GGUF) that is at work; ``model.attach`` and ``model.adapt`` swap them at any time.
+        protect: patterns of names of weights that meet activations of 16 bits at ``w4a8``, too (None: the sensitive ones).
 
     Raises:
         OptionError: an option is out of range.
@@ -118,11 +148,38 @@ def assistant(
         raise OptionError(f"--precision {precision} is not one that text is generated with: use {', '.join((*PRECISIONS, *_PRECISIONS))}")
     vocabulary = read_vocabulary(path)
     keys, _, values = kv.partition("/")
+    cores, context, level = cores or tuple(sorted(os.sched_getaffinity(0))), context or CONTEXT, level_named(power)
+    shrinking = Shrink(window=max(context // 2, 1), integer=True) if shrink else None
+    drafter = _drafter(speculate, draft, vocabulary, cores, context)
     model = LanguageModel(
-        path, cores=cores or tuple(sorted(os.sched_getaffinity(0))), context=context or CONTEXT, kv=(keys, values or keys), precision=chosen
-    )
+        path, cores=cores, context=context, kv=(keys, values or keys), precision=chosen, protect=protect, cache_bytes=cache_bytes,
+        shrink=shrinking,
+    )  # fmt: skip
+    model.work_at(level)
+    if adapter is not None:
+        name = Path(adapter).name
+        model.attach(name, adapter)
+        model.adapt(name)
     model.ready(long_prompts=False)
-    return Assistant(model, vocabulary, time.perf_counter() - begin, predicted, sampling or Sampling())
+    return Assistant(model, vocabulary, time.perf_counter() - begin, predicted, sampling or Sampling(), drafter)
+
+
+def _drafter(length: int, draft: str | Path | None, vocabulary: Vocabulary, cores: tuple[int, ...], context: int) -> Drafter | None:
+    """What guesses ``length`` tokens.
+
+    Raises:
+        OptionError: the length is out of range, or the smaller model has another vocabulary.
+    """
+    if not check_length(length):
+        if draft is not None:
+            raise OptionError(f"--draft {draft} guesses no token: say how many with --speculate N")
+        return None
+    if draft is None:
+        return Lookup(length)
+    other = Path(draft)
+    if read_vocabulary(other).tokens != vocabulary.tokens:
+        raise OptionError(f"--draft {other} has another vocabulary than the model: use a smaller one of the same family")
+    return DraftModel(LanguageModel(other, cores=cores, context=context), length)
 
 
 def _is_plan(path: Path) -> bool:

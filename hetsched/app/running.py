@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hetsched.app.fallbacks import check_policy, run_with_fallback
 from hetsched.app.stored_runs import Place, Said
 from hetsched.errors import OptionError
 from hetsched.files import is_plan_file
 from hetsched.graph import Graph
+from hetsched.runtime.executable import LIMIT_S
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
     from hetsched.app.planned import Planned
     from hetsched.runtime import CheckReport, Executable, RunResult
+    from hetsched.runtime.assignment import Moved
+    from hetsched.runtime.fallback import Fallback
     from hetsched.socs import SoC
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -47,6 +51,10 @@ class Ran:
     notes: tuple[str, ...] = ()
     emulated: Mapping[str, str] = field(default_factory=dict)
     """What stood in for the processor of a queue; latencies mean nothing then."""
+    fallback: str = "none"
+    """The policy."""
+    fallbacks: tuple[Fallback, ...] = ()
+    """What failed, and what was done about it."""
 
     @property
     def runners(self) -> Mapping[str, tuple[str, ...]]:
@@ -94,6 +102,8 @@ class Ran:
             out["copied_bytes"] = self.result.copied_bytes
         if self.emulated:
             out["emulated"] = dict(self.emulated)
+        if self.fallback != "none":
+            out |= {"fallback": self.fallback, "fallbacks": [f.summary() for f in self.fallbacks]}
         if self.notes:
             out["notes"] = list(self.notes)
         return out
@@ -108,6 +118,8 @@ def run(
     repeat: int = 5,
     seed: int = 0,
     delegate: str | Mapping[str, str] | None = None,
+    fallback: str = "none",
+    timeout_s: float = LIMIT_S,
     **plan_options: Any,
 ) -> Ran:
     """Execute a plan here (or plan a model for the host first).
@@ -121,6 +133,9 @@ def run(
         seed: of the noise.
         delegate: ``null`` runs any plan without computing; names by queue or processor (``{"npu": "qnn", "cpu": "numba"}``) run a
             plan for another SoC, with its NPU or GPU emulated; None: what the plan says.
+        fallback: what to do when a segment cannot be compiled or fails: ``none`` raises, ``cpu`` computes it on the CPU, ``next-best``
+            plans again without that processor.
+        timeout_s: seconds that all inferences together may take.
         **plan_options: passed to :func:`hetsched.app.planning.plan` if ``target`` is a model.
 
     Raises:
@@ -131,11 +146,15 @@ def run(
         raise OptionError(f"--repeat {repeat} makes no sense: use 1 to 1000000")
     if seed < 0:
         raise OptionError(f"--seed {seed} makes no sense: use a whole number of at least 0")
-    if isinstance(target, (str, Path)) and soc is None and delegate is None and not check:
+    check_policy(fallback)
+    if not 0 < timeout_s <= LIMIT_S:
+        raise OptionError(f"--timeout {timeout_s:g} makes no sense: use seconds, at most {LIMIT_S:g}")
+    plain = soc is None and delegate is None and not check and fallback == "none" and timeout_s == LIMIT_S
+    if isinstance(target, (str, Path)) and plain:
         ran = run_stored(Path(target), inputs, repeat, seed, plan_options.get("level", 0))
         if ran is not None:
             return ran
-    return _compile_and_run(target, soc, inputs, check, repeat, seed, delegate, plan_options)
+    return _compile_and_run(target, soc, inputs, check, repeat, seed, delegate, (fallback, timeout_s), plan_options)
 
 
 def _place(path: Path, level: int) -> Place | None:
@@ -174,7 +193,7 @@ def run_stored(path: Path, inputs: str | Path | Arrays | None, repeat: int, seed
 
 def _compile_and_run(
     target: str | Path | Graph | Planned, soc: str | Path | SoC | None, inputs: str | Path | Arrays | None, check: bool, repeat: int,
-    seed: int, delegate: str | Mapping[str, str] | None, plan_options: Mapping[str, Any],
+    seed: int, delegate: str | Mapping[str, str] | None, safety: tuple[str, float], plan_options: Mapping[str, Any],
 ) -> Ran:  # fmt: skip
     from hetsched.app.language import PlannedLanguage
     from hetsched.app.sessions import open_session
@@ -182,38 +201,43 @@ def _compile_and_run(
     from hetsched.runtime import compile as compile_plan
     from hetsched.runtime import make_inputs
 
+    policy, timeout_s = safety
     # Made first, so that it knows of changes of the files while they are read.
-    path = Path(target) if isinstance(target, (str, Path)) and soc is None and delegate is None else None
+    path = Path(target) if isinstance(target, (str, Path)) and soc is None and delegate is None and policy == "none" else None
     place = None if path is None else _place(path, plan_options.get("level", 0))
-    planned = open_session(target, soc, **plan_options)
-    if isinstance(planned, PlannedLanguage):
+    opened = open_session(target, soc, **plan_options)
+    if isinstance(opened, PlannedLanguage):
         raise OptionError(
-            f"the plan of {planned.graph.name!r} is a prompt and its answer, and generating text does not run yet: plan one phase, "
+            f"the plan of {opened.graph.name!r} is a prompt and its answer, and generating text does not run yet: plan one phase, "
             "with --dim tokens=N or --dim past=N, and run that"
         )
-    if delegate != "null":
-        _refuse_without_ranges(planned)
-    calibrated = {} if delegate == "null" else calibrated_inputs(planned)
-    feeds = make_inputs(planned.graph, seed, calibrated) if inputs is None else _given(inputs, planned.graph)
-    with compile_plan(planned.graph, planned.plan, soc=planned.soc, delegate=delegate) as executable:
-        assigned, prediction = executable.assigned, planned.plan.prediction
-        said = Said(
-            planned.graph.name, planned.soc.id, prediction.latency_s, prediction.latency_interval_s, calibrated,
-            {} if assigned is None else assigned.of_queue,
-        )  # fmt: skip
-        report = None
-        if check:
-            observed = executable.run(feeds, observe=True)
-            report = check_against_reference(planned.graph, planned.plan if assigned is None else assigned.plan, feeds, observed)
-        ran = _run(executable, said, lambda: planned, feeds, inputs, repeat, seed)
-        if place is not None:
-            place.keep(executable, planned, said, (seed, feeds) if inputs is None else None)
-    told = delegate if isinstance(delegate, str) else "as chosen" if delegate else "as planned"
-    emulated = {} if assigned is None else assigned.emulated
-    notes = [*ran.notes, *(ran.result.trace.notes if isinstance(delegate, Mapping) else ())]
-    if delegate is None and planned.soc.is_host:
-        notes.extend(_faster(prediction.latency_s, min(ran.result.latencies_s)))
-    return replace(ran, check=report, delegate=told, notes=tuple(notes), emulated=emulated)
+
+    def attempt(planned: Planned, moved: Mapping[str, Moved]) -> Ran:
+        if delegate != "null":
+            _refuse_without_ranges(planned)
+        calibrated = {} if delegate == "null" else calibrated_inputs(planned)
+        feeds = make_inputs(planned.graph, seed, calibrated) if inputs is None else _given(inputs, planned.graph)
+        with compile_plan(planned.graph, planned.plan, soc=planned.soc, delegate=delegate, moved=moved) as executable:
+            assigned, prediction = executable.assigned, planned.plan.prediction
+            said = Said(
+                planned.graph.name, planned.soc.id, prediction.latency_s, prediction.latency_interval_s, calibrated,
+                {} if assigned is None else assigned.of_queue,
+            )  # fmt: skip
+            report = None
+            if check:
+                observed = executable.run(feeds, observe=True, timeout_s=timeout_s)
+                report = check_against_reference(planned.graph, planned.plan if assigned is None else assigned.plan, feeds, observed)
+            ran = _run(executable, said, lambda: planned, feeds, inputs, repeat, seed, timeout_s)
+            if place is not None:
+                place.keep(executable, planned, said, (seed, feeds) if inputs is None else None)
+        told = delegate if isinstance(delegate, str) else "as chosen" if delegate else "as planned"
+        emulated = {} if assigned is None else assigned.emulated
+        notes = [*ran.notes, *(ran.result.trace.notes if isinstance(delegate, Mapping) else ())]
+        if delegate is None and planned.soc.is_host and not moved:
+            notes.extend(_faster(prediction.latency_s, min(ran.result.latencies_s)))
+        return replace(ran, check=report, delegate=told, notes=tuple(notes), emulated=emulated)
+
+    return run_with_fallback(policy, opened, delegate, attempt)
 
 
 def _given(inputs: str | Path | Arrays, graph: Graph) -> dict[str, npt.NDArray[Any]]:
@@ -232,14 +256,16 @@ def _run(
     inputs: str | Path | Arrays | None,
     repeat: int,
     seed: int,
+    timeout_s: float = LIMIT_S,
 ) -> Ran:
     """Run an executable, and say on which inputs."""
     if inputs is None:
         described = f"seeded noise (seed {seed}{_WITHIN if said.calibrated else ''})"
     else:
         described = Path(inputs).name if isinstance(inputs, (str, Path)) else "given arrays"
-    executable.run(feeds)  # warm-up: first touches and caches are not the plan's doing
-    result = executable.run(feeds, repeat=repeat)
+    # Warm-up: first touches and caches are not the plan's doing. Ranges that are too small show on the first inference.
+    executable.run(feeds, finite=True, timeout_s=timeout_s)
+    result = executable.run(feeds, repeat=repeat, timeout_s=timeout_s)
     result.trace.model = said.model
     notes = [] if inputs is None else _beyond(said.calibrated, feeds)
     return Ran(said, result, opened, inputs=described, notes=tuple(notes))

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli import exporting, language_commands, machine_commands, measurement_commands, planning_commands, study_commands
+from hetsched.cli import (
+    exporting,
+    language_commands,
+    language_options,
+    machine_commands,
+    measurement_commands,
+    planning_commands,
+    study_commands,
+)
 from hetsched.cli.limit_options import Level
 from hetsched.cli.phone_options import Battery, Case, Charging, Loads
 from hetsched.cli.policy_options import Policies
@@ -140,6 +148,8 @@ def run(
     delegate: Annotated[
         list[str], typer.Option(metavar="NAME|QUEUE=NAME", help="One of 'hetsched delegates' for all (null: no computing) or for a queue.")
     ] = [],  # noqa: B006
+    fallback: Annotated[str, typer.Option(metavar="POLICY", help="When a segment fails: none, cpu or next-best plan.")] = "none",
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Give up after this long. Default: 600.")] = None,
     precision: Precision = "auto",
     ranges: Ranges = None,
     dim: Dim = [],  # noqa: B006
@@ -156,6 +166,13 @@ def run(
     repetition: language_commands.Repetition = 1.0,
     context: language_commands.Context = None,
     kv: language_commands.Kv = "fp16",
+    cache_memory: language_options.CacheMemory = None,
+    shrink_cache: language_options.ShrinkCache = False,
+    speculate: language_options.Speculate = 0,
+    draft: language_options.Draft = None,
+    power: language_options.Power = "normal",
+    adapter: language_options.Adapter = None,
+    protect: language_options.Protect = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Execute a plan on this machine, or let a language model answer a prompt."""
@@ -163,13 +180,14 @@ def run(
         language_commands.answer_one(
             target, prompt, most=generate, system=system, raw=raw, sampling=(temperature, top_k, top_p, repetition, seed), context=context,
             kv=kv, precision=precision, as_json=as_json,
+            working=language_options.Working(cache_memory, shrink_cache, speculate, draft, power, adapter, protect),
         )  # fmt: skip
         return
     from hetsched.cli import running, show
 
     result = running.run_one(
-        target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, precision=precision, ranges=ranges,
-        dim=dim, level=level, trace=trace, output=output, quiet=as_json,
+        target, soc=soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegate, fallback=fallback,
+        timeout_s=timeout, precision=precision, ranges=ranges, dim=dim, level=level, trace=trace, output=output, quiet=as_json,
     )  # fmt: skip
     if as_json:
         show.json(result.summary() | {"trace_path": None if trace is None else str(trace)})

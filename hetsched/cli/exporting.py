@@ -41,3 +41,5 @@ def export(
     show.table("", ["segment", "on", "file", "settings"], rows, numeric=(0,))
     if "run.py" in manifest.files:
         show.line(f"run it: python {folder / 'run.py'} --allow-cpu")
+    if "run_on_phone.sh" in manifest.files:
+        show.line(f"on a phone: sh {folder / 'run_on_phone.sh'} onnxruntime_perf_test profile.json")

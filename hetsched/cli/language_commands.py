@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hetsched.cli import language_options
 from hetsched.cli.headings import LANGUAGE
 from hetsched.cli.shared_options import Json, Precision
 
@@ -39,6 +40,9 @@ Kv = Annotated[
 System = Annotated[str | None, typer.Option(metavar="TEXT", help="The system message.", rich_help_panel=LANGUAGE)]
 Generate = Annotated[int, typer.Option(metavar="N", help="Most tokens of an answer.", rich_help_panel=LANGUAGE)]
 
+#: A line of a chat that begins so names the power level from there on.
+_POWER = "/power "
+
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
@@ -56,18 +60,30 @@ def chat(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the choice of tokens.", rich_help_panel=LANGUAGE)] = 0,
     context: Context = None,
     kv: Kv = "fp16",
+    cache_memory: language_options.CacheMemory = None,
+    shrink_cache: language_options.ShrinkCache = False,
+    speculate: language_options.Speculate = 0,
+    draft: language_options.Draft = None,
+    power: language_options.Power = "normal",
+    adapter: language_options.Adapter = None,
+    protect: language_options.Protect = [],  # noqa: B006
     precision: Precision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Talk with a language model: a line is a turn, an empty line or the end of the input ends it."""
+    """Talk with a language model: a line is a turn, an empty line or the end of the input ends it; '/power LEVEL' changes the power."""
     from hetsched.app.generating import assistant
     from hetsched.cli import show
+    from hetsched.language.power import level_named
     from hetsched.language.sampling import Sampling
 
     options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
-    with assistant(target, context=context, kv=kv, precision=precision, sampling=options) as opened:
+    working = language_options.Working(cache_memory, shrink_cache, speculate, draft, power, adapter, protect).arguments()
+    with assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working) as opened:
         talk, turns = opened.conversation(system), []
         for said in _lines(quiet=as_json):
+            if said.startswith(_POWER):
+                opened.model.work_at(level_named(said.removeprefix(_POWER).strip()))
+                continue
             write(talk.say(said, most=generate), quiet=as_json)
             turns.append(opened.summary(talk.answer))
             if not as_json:
@@ -78,7 +94,7 @@ def chat(
 
 def answer_one(
     target: Path, prompt: str, *, most: int, system: str | None, raw: bool, sampling: tuple[float, int, float, float, int],
-    context: int | None, kv: str, precision: str, as_json: bool,
+    context: int | None, kv: str, precision: str, working: language_options.Working, as_json: bool,
 ) -> None:  # fmt: skip
     """Answer one prompt and say how fast that was."""
     from hetsched.app.generating import assistant
@@ -88,7 +104,7 @@ def answer_one(
 
     temperature, top_k, top_p, repetition, seed = sampling
     options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
-    with assistant(target, context=context, kv=kv, precision=precision, sampling=options) as opened:
+    with assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working.arguments()) as opened:
         answer = Answer()
         if raw:
             write(opened.complete(prompt, most=most, answer=answer), quiet=as_json)
@@ -127,6 +143,8 @@ def figures(opened: Assistant, answer: Answer) -> str:
         f"{opened.model.threads} threads", f"cache {size(int(keys['kv_cache_mb'] * 1e6), 3)}",
         f"peak memory {size(int(keys['peak_memory_mb'] * 1e6), 3)}",
     ]  # fmt: skip
+    if answer.drafted:
+        said.append(f"{answer.accepted} of {answer.drafted} guessed tokens were right")
     if opened.predicted:
         said.append(f"predicted {opened.predicted['decode_tok_s']:.3g} tok/s")
     return f"({'; '.join(said)})"

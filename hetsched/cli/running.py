@@ -10,6 +10,7 @@ from hetsched.cli import options, traces
 from hetsched.cli.progress import progress
 from hetsched.errors import OptionError
 from hetsched.files import check_destination, write_atomically
+from hetsched.runtime.executable import LIMIT_S
 
 
 def run_one(
@@ -21,6 +22,8 @@ def run_one(
     repeat: int,
     seed: int,
     delegate: Sequence[str],
+    fallback: str,
+    timeout_s: float | None,
     precision: str,
     ranges: Path | None,
     dim: Sequence[str],
@@ -37,7 +40,8 @@ def run_one(
         bar.stage("planning and compiling")
         result = run(
             target, soc, inputs=inputs, check=check, repeat=repeat, seed=seed, delegate=delegates_of(delegate),
-            level=level, **options.plan_options(target, precision, dim, ranges),
+            fallback=fallback, level=level, timeout_s=LIMIT_S if timeout_s is None else timeout_s,
+            **options.plan_options(target, precision, dim, ranges),
         )  # fmt: skip
     if trace is not None:
         traces.write(result.trace, trace)

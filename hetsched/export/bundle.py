@@ -9,9 +9,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
+import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -115,20 +119,25 @@ class BundleFolder:
             raise OptionError(f"cannot write the bundle {destination}: something else is there; choose another place with -o")
         if not destination.resolve().parent.is_dir():
             raise OptionError(f"cannot write the bundle {destination}: the folder {destination.parent} does not exist")
-        self.path = destination.resolve().parent / f".{destination.name}.part"
-        """The folder to write into."""
+        self.path = Path()
+        """The folder to write into: one for each writer."""
 
     def __enter__(self) -> BundleFolder:
+        final = self.destination.resolve()
         try:
-            shutil.rmtree(self.path, ignore_errors=True)
-            self.path.mkdir()
+            self.path = Path(mkdtemp(prefix=f".{final.name}.", dir=final.parent))
         except OSError as e:
-            raise OptionError(f"cannot write the bundle {self.destination}: {e.strerror or e}; choose another place with -o") from e
+            raise self._unwritten(e) from e
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:
+        if error is not None:
             shutil.rmtree(self.path, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> OptionError:
+        return OptionError(f"cannot write the bundle {self.destination}: {error.strerror or error}; choose another place with -o")
 
     def write(self, name: str, data: bytes) -> str:
         """Write a file of the bundle; returns its name."""
@@ -140,7 +149,11 @@ class BundleFolder:
     def write_arrays(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
         """Write arrays as ``.npz``, in the order of their names; returns the file's name."""
         held = io.BytesIO()
-        np.savez(held, **{k: arrays[k] for k in sorted(arrays)})  # type: ignore[arg-type]
+        with zipfile.ZipFile(held, "w") as archive:  # numpy's own writer has arguments that are names of tensors somewhere
+            for key in sorted(arrays):
+                array = io.BytesIO()
+                np.lib.format.write_array(array, np.asarray(arrays[key]), allow_pickle=False)
+                archive.writestr(zipfile.ZipInfo(f"{key}.npy"), array.getvalue())
         return self.write(name, held.getvalue())
 
     def finish(self, manifest: Manifest) -> Manifest:
@@ -152,13 +165,19 @@ class BundleFolder:
         whole = manifest.model_copy(update={"files": hashes(self.path)})
         self.write(MANIFEST, whole.to_json())
         final = self.destination.resolve()
-        old = final.with_name(f".{final.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        if final.exists():
+        self.path.chmod(0o777 & ~_umask())
+        old = Path(f"{self.path}.old")
+        with suppress(FileNotFoundError):
             final.rename(old)
         self.path.rename(final)
         shutil.rmtree(old, ignore_errors=True)
         return whole
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -194,6 +213,11 @@ def read_bundle(folder: Path) -> Manifest:
         if plain.is_absolute() or ".." in plain.parts or found.get(name) != digest:
             what = "changed since it was written" if name in found else "missing"
             raise PlanError(f"the bundle {folder} is damaged: {name!r} is {what}; export the plan again")
+    golden = (manifest.golden.inputs, manifest.golden.outputs) if manifest.golden else ()
+    named = (*(s.file for s in manifest.segments if s.file), *golden)
+    stranger = next((f for f in named if not any(n == f or n.startswith(f"{f}/") for n in manifest.files)), None)
+    if stranger is not None:
+        raise PlanError(f"{path} is not a valid manifest: it names {stranger!r}, which is no file of the bundle; export the plan again")
     return manifest
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from hetsched.export.bundle import BundleFolder, BundleSegment
 from hetsched.export.segments import Source, file_name
-from hetsched.lowering.tflite import tflite_model
+from hetsched.runtime.delegates.neuropilot import interpreted
 
 RUNTIME = "LiteRT"
 MINIMUM_RUNTIME = "2.0"
@@ -18,11 +18,12 @@ def write(source: Source, folder: BundleFolder) -> tuple[BundleSegment, ...]:
     """Write the segments and the runner.
 
     Raises:
-        UnsupportedModelError: TFLite has no operator for a node.
+        UnsupportedModelError: TFLite has no operator for a node, or LiteRT refuses the model.
+        DelegateError: LiteRT is not installed.
     """
     out = []
     for segment in source.plan.segments:
-        name = folder.write(file_name(segment, ".tflite"), tflite_model(source.graph, source.ops(segment), source.ends(segment)))
+        name = folder.write(file_name(segment, ".tflite"), interpreted(source.graph, source.ops(segment), source.ends(segment))[0])
         out.append(source.described(segment, name, {"accelerator": _ACCELERATORS[source.processor(segment).kind]}))
     folder.write("run.py", (files("hetsched.export") / "run_litert.py").read_bytes())
     return tuple(out)

@@ -1,4 +1,7 @@
-"""Bundles for ONNX Runtime: a model a segment, the provider and its options, and a runner that needs nothing else."""
+"""Bundles for ONNX Runtime: a model a segment, the provider and its options, and a runner that needs nothing else.
+
+For Android also a script that runs the segments on a phone (:mod:`hetsched.export.phone`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from hetsched.cores import cores_of
+from hetsched.export import phone
 from hetsched.export.bundle import BundleFolder, BundleSegment
 from hetsched.export.segments import Source, file_name
 from hetsched.lowering.onnx_segment import onnx_model
@@ -37,6 +41,7 @@ def write(source: Source, folder: BundleFolder) -> tuple[BundleSegment, ...]:
         name = folder.write(file_name(segment, ".onnx"), model)
         out.append(source.described(segment, name, settings(source, segment)))
     folder.write("run.py", (files("hetsched.export") / "run_ort.py").read_bytes())
+    phone.write(source.soc, out, folder)
     return tuple(out)
 
 

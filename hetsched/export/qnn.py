@@ -7,8 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from hetsched.errors import UnsupportedModelError
-from hetsched.export import ort
+from hetsched.errors import DelegateError, UnsupportedModelError, first_line
+from hetsched.export import ort, phone
 from hetsched.export.bundle import BundleFolder, BundleSegment
 from hetsched.export.segments import Source, file_name
 from hetsched.lowering.onnx_segment import onnx_model
@@ -26,6 +26,9 @@ def write(source: Source, folder: BundleFolder) -> tuple[BundleSegment, ...]:
         UnsupportedModelError: the NPU does not take a segment; the message names its nodes.
         DelegateError: the SoC has no Hexagon NPU that can be compiled for, or the compiler is not here.
     """
+    found = qnn.QnnDelegate().probe()
+    if not found.available:
+        raise DelegateError(found.reason)
     target = Target.of(source.soc)
     written = {s.index: s for s in ort.write(source, folder)}
     for segment in source.plan.segments:
@@ -41,7 +44,9 @@ def write(source: Source, folder: BundleFolder) -> tuple[BundleSegment, ...]:
         qnn.build_context(model, target, options, context, partial(_refused, described))
         written[segment.index] = described.model_copy(update={"file": context.relative_to(folder.path).as_posix()})
     folder.write("target.json", (json.dumps(asdict(target) | {"qnn": version()}, indent=1, sort_keys=True) + "\n").encode())
-    return tuple(written[k] for k in sorted(written))
+    segments = tuple(written[k] for k in sorted(written))
+    phone.write(source.soc, segments, folder)
+    return segments
 
 
 def check_target(folder: Path, soc: Target) -> None:
@@ -55,5 +60,6 @@ def check_target(folder: Path, soc: Target) -> None:
 
 
 def _refused(segment: BundleSegment, model: bytes, target: Target, options: object, error: Exception) -> UnsupportedModelError:
-    said = (str(error).splitlines() or [type(error).__name__])[0]
-    return UnsupportedModelError(f"segment {segment.index} (nodes {', '.join(segment.ops[:3])}, …) does not compile for {target}: {said}")
+    return UnsupportedModelError(
+        f"segment {segment.index} (nodes {', '.join(segment.ops[:3])}, …) does not compile for {target}: {first_line(error)}"
+    )

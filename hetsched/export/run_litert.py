@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs this bundle with LiteRT's interpreter (on the CPU) and numpy, and compares it with its golden vectors: python run.py --allow-cpu."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -22,6 +23,9 @@ def main() -> None:
     have, want = ai_edge_litert.__version__, manifest["minimum_runtime"]
     if [int(v) for v in have.split(".")[:2]] < [int(v) for v in want.split(".")[:2]]:
         sys.exit(f"this bundle needs LiteRT {want} or newer, and {have} is installed: pip install -U ai-edge-litert")
+    for name, digest in manifest["files"].items():
+        if not (HERE / name).is_file() or hashlib.sha256((HERE / name).read_bytes()).hexdigest() != digest:
+            sys.exit(f"{name} is missing or was changed: export the plan again")
     others = sorted({s["settings"]["accelerator"] for s in manifest["segments"]} - {"CPU"})
     if others and "--allow-cpu" not in sys.argv:
         sys.exit(f"the plan uses the {' and the '.join(others)}, and this runner the CPU: run it on the phone, or with --allow-cpu")

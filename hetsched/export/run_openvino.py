@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs this bundle with OpenVINO and numpy, and compares it with its golden vectors: python run.py [--allow-cpu]."""
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -20,6 +21,9 @@ def main() -> None:
     have, want = openvino.__version__, manifest["minimum_runtime"]
     if [int(v) for v in have.split(".")[:2]] < [int(v) for v in want.split(".")[:2]]:
         sys.exit(f"this bundle needs OpenVINO {want} or newer, and {have} is installed: pip install -U openvino")
+    for name, digest in manifest["files"].items():
+        if not (HERE / name).is_file() or hashlib.sha256((HERE / name).read_bytes()).hexdigest() != digest:
+            sys.exit(f"{name} is missing or was changed: export the plan again")
     core = openvino.Core()
     model = core.read_model(HERE / "model.onnx")
     wanted = json.loads((HERE / "affinities.json").read_bytes())

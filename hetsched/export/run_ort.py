@@ -28,7 +28,24 @@ def checked() -> dict[str, Any]:
     for name, digest in manifest["files"].items():
         if not (HERE / name).is_file() or hashlib.sha256((HERE / name).read_bytes()).hexdigest() != digest:
             sys.exit(f"{name} is missing or was changed: export the plan again")
+    stranger = next((s["file"] for s in manifest["segments"] if s["file"] not in manifest["files"]), None)
+    if stranger is not None:
+        sys.exit(f"{stranger} is no file of this bundle: export the plan again")
     return manifest
+
+
+def read_feeds(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The inputs in a .npz file, which must be those of the model."""
+    try:
+        feeds = dict(np.load(path))
+    except (OSError, ValueError, TypeError) as e:
+        sys.exit(f"{path} is not a .npz file of the inputs: {e}")
+    for tensor in manifest["inputs"]:
+        name, shape = tensor["name"], tensor["shape"]
+        if name not in feeds or list(feeds[name].shape) != shape:
+            found = list(feeds[name].shape) if name in feeds else "missing"
+            sys.exit(f"{path}: the input {name!r} is {found}, and the model wants {tensor['dtype']} {shape}")
+    return feeds
 
 
 def plug_in(provider: str) -> list[Any]:
@@ -100,7 +117,7 @@ def main() -> None:
     manifest = checked()
     sessions = [session(s, "--allow-cpu" in sys.argv) for s in manifest["segments"]]
     golden = manifest["golden"]
-    feeds = dict(np.load(given[0] if given else HERE / golden["inputs"]))
+    feeds = read_feeds(Path(given[0]) if given else HERE / golden["inputs"], manifest)
     outputs = run(manifest, sessions, feeds)
     began = time.perf_counter()
     outputs = run(manifest, sessions, feeds)

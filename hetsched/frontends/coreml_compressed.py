@@ -55,7 +55,8 @@ def _blockwise(b: MilBuilder) -> None:
     varied = [k for k, s in enumerate(scale.shape) if s > 1]
     blocks = [k for k in varied if scale.shape[k] != shape[k]]
     one_axis = len(blocks) == 1 and all(scale.shape[k] == shape[k] for k in range(len(shape)) if k != blocks[0])
-    if (len(varied) > 1 or blocks) and not one_axis:
+    shifted = data.type.dtype in _NIBBLES and offset is not None and bool(offset.any())  # packed zero points have no form here
+    if shifted or ((len(varied) > 1 or blocks) and not one_axis):
         _in_blocks(b, data, scale, offset)
         return
     x = b.add(b.fresh(f"{b.node}/data"), data)
@@ -68,15 +69,17 @@ def _blockwise(b: MilBuilder) -> None:
 
 
 def _in_blocks(b: MilBuilder, data: Value, scale: Array, offset: Array | None) -> None:
-    """Blocks along several axes, which no operator can say."""
+    """Blocks along several axes, or of 4 bits with offsets: read as reals."""
     stored = _stored(b, data, "data")
     shape, signed = tuple(d or 0 for d in data.type.shape), data.type.dtype in {DType.I4, DType.I8}
 
+    def wide(raw: Array, count: int) -> Array:
+        numbers = decode.unpacked(raw.view(np.uint8).reshape(-1), count, data.type.bits).astype(np.int16)
+        return np.where(numbers >> (data.type.bits - 1) > 0, numbers - (1 << data.type.bits), numbers) if signed else numbers
+
     def values() -> Array:
-        numbers = decode.unpacked(stored.numpy().view(np.uint8).reshape(-1), data.type.elements, data.type.bits)
-        wide = numbers.astype(np.int16)
-        wide = np.where(wide >> (data.type.bits - 1) > 0, wide - (1 << data.type.bits), wide) if signed else wide
-        return decode.scaled(wide.reshape(shape), scale, offset)
+        zero = wide(offset, scale.size).reshape(scale.shape) if offset is not None and data.type.dtype in _NIBBLES else offset
+        return decode.scaled(wide(stored.numpy(), data.type.elements).reshape(shape), scale, zero)
 
     b.compressed(stored.nbytes + scale.nbytes, stored, values)
 

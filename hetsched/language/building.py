@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Graph
+from hetsched.language.adapters import Adapter
 from hetsched.language.host_values import value_of
 from hetsched.language.pages import PagePool
+from hetsched.language.precision import Precision
+from hetsched.language.states import state_elements, state_places
 from hetsched.language.step_values import SCORES, Part, parts_of
 from hetsched.language.weights import PackedStore
 from hetsched.reference.gguf_types import constant_value
@@ -40,19 +43,23 @@ class Building:
         scores: most rows whose scores are computed.
         threads: threads that run the program.
         context: most tokens of a sequence.
-        precision: ``w4a8`` or ``w4a16``.
+        precision: how activations meet the weights.
         pages: int64, the page numbers of the sequence at work.
+        states: float32, its states of a fixed size.
+        adapter: what is added to products; None: nothing.
         tail: whether only rows that are scored are computed from here on.
         steps: the calls.
     """
 
     def __init__(
-        self, graph: Graph, pool: PagePool, store: PackedStore, capacity: int, scores: int, threads: int, context: int, precision: str
+        self, graph: Graph, pool: PagePool, store: PackedStore, capacity: int, scores: int, threads: int, context: int, precision: Precision
     ) -> None:  # fmt: skip
         self.graph, self.pool, self.store, self.precision = graph, pool, store, precision
         self.capacity, self.scores, self.threads, self.context = capacity, scores, threads, context
         self.pages: Array = np.zeros(-(-context // pool.shape.page) + 1, np.int64)
+        self.states, self._places = self.scratch(state_elements(graph)), state_places(graph)
         self.tail = False
+        self.adapter: Adapter | None = None
         self.steps: list[list[Call]] = []
         self.quantized: dict[tuple[str, int, int], str] = {}
         self.layers = 0
@@ -143,6 +150,10 @@ class Building:
             positions = np.arange(self.context + self.capacity)
             self._kept[name] = aligned_copy(value_of(self.graph, name, "position_ids", positions).astype(np.float32).reshape(-1))
         return self._kept[name]
+
+    def state(self, name: str) -> Array:
+        """The state of a fixed size that is called ``name`` after a step."""
+        return self.states[self._places[name]]
 
     def next_layer(self) -> int:
         """The number of the next layer with attention."""

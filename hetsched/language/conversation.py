@@ -9,6 +9,7 @@ from hetsched.language.generation import Answer, Token, generate
 from hetsched.language.pages import PageTable
 from hetsched.language.sampling import Sampling
 from hetsched.language.session import LanguageModel
+from hetsched.language.speculation import Drafter
 from hetsched.language.vocabulary import Vocabulary
 
 
@@ -22,13 +23,19 @@ class Conversation:
     """
 
     def __init__(
-        self, model: LanguageModel, vocabulary: Vocabulary, *, system: str | None = None, sampling: Sampling | None = None
+        self,
+        model: LanguageModel,
+        vocabulary: Vocabulary,
+        *,
+        system: str | None = None,
+        sampling: Sampling | None = None,
+        drafter: Drafter | None = None,
+        priority: int = 0,
     ) -> None:
-        self.model, self.vocabulary, self.sampling = model, vocabulary, sampling
+        self.model, self.vocabulary, self.sampling, self.drafter = model, vocabulary, sampling, drafter
         self.messages: list[dict[str, str]] = [] if system is None else [{"role": "system", "content": system}]
-        self.table: PageTable = model.sequence()
+        self.table: PageTable = model.sequence(priority)
         self.answer = Answer()
-        self._cached: list[int] = []
 
     def say(self, text: str, *, most: int) -> Iterator[Token]:
         """Say something and yield the answer's tokens; it counts as said once the answer has ended.
@@ -38,14 +45,11 @@ class Conversation:
         """
         asked = [*self.messages, {"role": "user", "content": text}]
         prompt = self.prompt_of(asked)
-        same = shared_tokens(prompt, self._cached)
-        self.table.cut(min(same, len(prompt) - 1))
+        self.model.residency.begin_with(self.table, prompt, self.model.adapter)
         self.answer = Answer()
-        self._cached = list(prompt)
         yield from generate(
-            self.model, self.vocabulary, prompt, self.table, most=most, sampling=self.sampling, answer=self.answer
+            self.model, self.vocabulary, prompt, self.table, most=most, sampling=self.sampling, answer=self.answer, drafter=self.drafter
         )  # fmt: skip
-        self._cached = [*prompt, *self.answer.tokens][: self.table.length]
         self.messages = [*asked, {"role": "assistant", "content": self.answer.text}]
 
     def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
@@ -54,8 +58,3 @@ class Conversation:
         begin, end = (v.tokens[t] if t is not None else "" for t in (v.begin, v.end))
         written = render(v.template, messages, begin=begin, end=end)
         return v.encode(written, begin=not (begin and written.startswith(begin)))
-
-
-def shared_tokens(a: list[int], b: list[int]) -> int:
-    """How many tokens two sequences begin with in common."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

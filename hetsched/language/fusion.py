@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, Op, Role
+from hetsched.language.precision import Precision
 from hetsched.language.weights import block_kind
 from hetsched_kernels.gguf_groups import BLOCKS
 
@@ -20,7 +21,7 @@ class Fused:
     """Operators that run as one.
 
     Attributes:
-        kind: norm, layer_norm, product, gate, rotary, attention, router, mixture, split, arithmetic or function.
+        kind: norm, layer_norm, product, gate, rotary, attention, convolution, scan, router, mixture, split, arithmetic or function.
         ops: the operators; the one that gives its kind comes last.
         reads: tensors that it reads, constants aside.
         writes: tensors that it writes.
@@ -43,18 +44,22 @@ class Fused:
 
 _KINDS: Mapping[str, str] = {
     "RMSNorm": "norm", "LayerNormalization": "layer_norm", "Gemm": "product", "RotaryEmbedding": "rotary", "Router": "router",
-    "GroupQueryAttention": "attention", "Split": "split", "MoE": "mixture", **dict.fromkeys(_BINARY, "arithmetic"),
+    "GroupQueryAttention": "attention", "Split": "split", "MoE": "mixture",
+    "CausalConv": "convolution", "SelectiveScan": "scan", **dict.fromkeys(_BINARY, "arithmetic"),
     **dict.fromkeys(_ACTIVATIONS, "function"),
 }  # fmt: skip
+#: Operators that go on with a cache or state, and how many inputs come before it.
+_WITH_CACHES: Mapping[str, int] = {"GroupQueryAttention": 3, "CausalConv": 3, "SelectiveScan": 6}
+_READS: Mapping[str, int] = {"RotaryEmbedding": 1, **_WITH_CACHES}
 
 
-def activations_as(graph: Graph, weight: str, precision: str) -> tuple[str, int]:
+def activations_as(graph: Graph, weight: str, precision: Precision) -> tuple[str, int]:
     """How activations meet a weight: ``int8`` or ``int16`` in groups of so many elements, or (``float``, 0)."""
     kind = block_kind(graph.tensors[weight])
     if kind is None:
         return "float", 0
     group = 16 if kind in _GROUPS_OF_16 else min(BLOCKS[kind][0], 32) if kind != "TQ2_0" else BLOCKS[kind][0]
-    return ("int16" if precision == "w4a16" else "int8"), group
+    return precision.of(weight), group
 
 
 def scores_of(graph: Graph) -> str:
@@ -62,8 +67,10 @@ def scores_of(graph: Graph) -> str:
     return next(n for n in graph.outputs if graph.tensors[n].role is not Role.STATE)
 
 
-def fuse(graph: Graph, early: frozenset[str], precision: str) -> list[Fused]:
+def fuse(graph: Graph, early: frozenset[str], precision: Precision, apart: frozenset[str] = frozenset()) -> list[Fused]:
     """The operators of a step in order, without those that only change shapes or are known before it starts.
+
+    What goes into products with the weights ``apart`` is there in float32, and what comes out of them, too: something is added.
 
     Raises:
         UnsupportedModelError: an operator has no place in such a step.
@@ -72,7 +79,7 @@ def fuse(graph: Graph, early: frozenset[str], precision: str) -> list[Fused]:
     for op in ops:
         if op.type not in _KINDS:
             raise UnsupportedModelError(f"node {op.name!r} ({op.type}): generating text has no kernel for it yet")
-    search = _Search(graph, ops, precision)
+    search = _Search(graph, ops, precision, apart)
     last = search.last_norm()
     out: list[Fused] = []
     gone: set[str] = set()
@@ -92,8 +99,8 @@ def fuse(graph: Graph, early: frozenset[str], precision: str) -> list[Fused]:
 class _Search:
     """Producers and consumers of a graph, through reshapes."""
 
-    def __init__(self, graph: Graph, ops: Sequence[Op], precision: str) -> None:
-        self.graph, self.ops, self.precision = graph, ops, precision
+    def __init__(self, graph: Graph, ops: Sequence[Op], precision: Precision, apart: frozenset[str]) -> None:
+        self.graph, self.ops, self.precision, self.apart = graph, ops, precision, apart
         self.same = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.type in ("Reshape", "Identity")}
         self.producer = {o: op for op in ops for o in op.outputs if o}
         self.place = {op.name: i for i, op in enumerate(ops)}
@@ -141,8 +148,8 @@ class _Search:
         if op.type == "Mul" and (silu := self._gated(op)) is not None:
             gate, up = self.source(silu.inputs[0]), self.source(self._other(op, silu))
             return Fused("gate", (silu, op), (gate, up), op.outputs, quantized=True)
-        outputs = op.outputs[:1] if op.type == "GroupQueryAttention" else tuple(o for o in op.outputs if o)
-        reads = op.inputs[:3] if op.type == "GroupQueryAttention" else op.inputs[:1] if op.type == "RotaryEmbedding" else op.inputs
+        outputs = op.outputs[:1] if op.type in _WITH_CACHES else tuple(o for o in op.outputs if o)
+        reads = op.inputs[: _READS.get(op.type)]
         return Fused(_KINDS[op.type], (op,), self._rows(reads), outputs, last=last)
 
     def only_addition(self, op: Op) -> Op | None:
@@ -165,7 +172,7 @@ class _Search:
 
     def _product(self, op: Op) -> Fused:
         reader = self.only_reader(op)
-        if reader is not None and reader.type in _ACTIVATIONS:
+        if reader is not None and reader.type in _ACTIVATIONS and op.inputs[1] not in self.apart:
             gated = self.only_reader(reader)
             if gated is None or self._gated(gated) is not reader:
                 return Fused("product", (reader, op), self._rows(op.inputs[:1]), reader.outputs)
@@ -188,6 +195,8 @@ class _Search:
         """Whether all that read a result are products that take int8 in the same groups, before anything else is quantized."""
         readers = self.consumers.get(op.outputs[0], [])
         if not readers or any(r.type != "Gemm" or self.source(r.inputs[0]) != op.outputs[0] for r in readers):
+            return False
+        if any(r.inputs[1] in self.apart for r in readers):
             return False
         if len({activations_as(self.graph, r.inputs[1], self.precision) for r in readers}) > 1:
             return False

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import codecs
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy.typing as npt
 
 from hetsched.errors import OptionError
 from hetsched.language.pages import PageTable
 from hetsched.language.sampling import Chooser, Sampling
 from hetsched.language.session import LanguageModel
+from hetsched.language.speculation import Drafter
 from hetsched.language.vocabulary import Vocabulary
+
+Array = npt.NDArray[Any]
 
 
 class Token(NamedTuple):
@@ -33,7 +38,9 @@ class Answer:
         text: what they say.
         finish: ``stop`` (the model ended its answer), ``length``, or empty while it goes on.
         first_s: from the prompt's tokens to the first new one.
-        steps_s: duration of each later token.
+        steps_s: duration of each later token; of those that one step gave, the first has all of it.
+        drafted: tokens that were speculated.
+        accepted: how many of them the model would have chosen.
     """
 
     prompt_tokens: int = 0
@@ -43,6 +50,8 @@ class Answer:
     finish: str = ""
     first_s: float = 0.0
     steps_s: list[float] = field(default_factory=list)
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def prefill_rate(self) -> float:
@@ -59,7 +68,8 @@ class Answer:
         return {
             "prompt_tokens": self.prompt_tokens, "reused_tokens": self.reused_tokens, "generated_tokens": len(self.tokens),
             "text": self.text, "token_ids": self.tokens, "finish": self.finish, "ttft_ms": self.first_s * 1e3,
-            "prefill_tok_s": self.prefill_rate, "decode_tok_s": self.decode_rate,
+            "prefill_tok_s": self.prefill_rate, "decode_tok_s": self.decode_rate, "drafted_tokens": self.drafted,
+            "accepted_tokens": self.accepted, "acceptance": self.accepted / self.drafted if self.drafted else None,
         }  # fmt: skip
 
 
@@ -72,6 +82,7 @@ def generate(
     most: int,
     sampling: Sampling | None = None,
     answer: Answer | None = None,
+    drafter: Drafter | None = None,
 ) -> Iterator[Token]:
     """Continue a prompt.
 
@@ -83,6 +94,7 @@ def generate(
         most: tokens that are generated at most.
         sampling: how tokens are chosen (None: greedy).
         answer: filled while tokens come.
+        drafter: speculates tokens; the same tokens are chosen as without it.
 
     Yields:
         Each new token, the end token with an empty text.
@@ -99,28 +111,44 @@ def generate(
         raise OptionError(
             f"{len(prompt)} tokens of the prompt and {most} of the answer exceed the context limit of {model.context}: raise --context"
         )
+    if drafter is not None and table.states.size:
+        raise OptionError(f"tokens of {model.graph.name!r} cannot be speculated: its states do not go back; leave --speculate out")
     record = Answer() if answer is None else answer
     record.prompt_tokens, record.reused_tokens = len(prompt), table.length
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     begin, before = time.perf_counter(), list(prompt)
     chooser: Chooser | None = None
-    for number in range(most):
-        scores = model.compute(new, table)[-1]
-        chooser = chooser or Chooser(sampling or Sampling(), scores.size)
-        token = chooser.choose(scores, before)
+    while not record.finish:
+        drafts = []
+        if drafter is not None and record.tokens:
+            drafts = drafter.propose(before, min(most - len(record.tokens) - 1, model.power.speculated(drafter.length)))
+        scores = model.compute([*new, *drafts], table, scored=1 + len(drafts))
+        chooser = chooser or Chooser(sampling or Sampling(), scores.shape[1])
+        chosen = _chosen(chooser, scores, before, drafts, vocabulary.ends)
+        table.cut(table.length - (1 + len(drafts) - len(chosen)))
+        record.drafted, record.accepted = record.drafted + len(drafts), record.accepted + len(chosen) - 1
         now = time.perf_counter()
-        if number:
-            record.steps_s.append(now - begin)
+        if record.tokens:
+            record.steps_s += [now - begin] + [0.0] * (len(chosen) - 1)
         else:
             record.first_s = now - begin
         begin = now
-        ended = token in vocabulary.ends
-        record.finish = "stop" if ended else "length" if number == most - 1 else ""
-        text = decoder.decode(b"" if ended else vocabulary.bytes_of(token), bool(record.finish))
-        record.tokens.append(token)
-        record.text += text
-        before.append(token)
-        yield Token(token, text)
-        if ended:
-            return
-        new = [token]
+        for token in chosen:
+            ended = token in vocabulary.ends
+            record.tokens.append(token)
+            record.finish = "stop" if ended else "length" if len(record.tokens) == most else ""
+            text = decoder.decode(b"" if ended else vocabulary.bytes_of(token), bool(record.finish))
+            record.text += text
+            yield Token(token, text)
+        new = chosen[-1:]
+
+
+def _chosen(chooser: Chooser, scores: Array, before: list[int], drafts: list[int], ends: Collection[int]) -> list[int]:
+    """The tokens that a step gives: speculated ones as long as they are chosen, and one more; ``before`` has them afterwards."""
+    out: list[int] = []
+    for number in range(len(drafts) + 1):
+        out.append(chooser.choose(scores[number], before))
+        before.append(out[-1])
+        if out[-1] in ends or drafts[number : number + 1] != out[-1:]:
+            break
+    return out

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from hetsched_kernels.program import Call, Program, compile_program, core, counters, slots_of
+from hetsched_kernels.linked import addresses
+from hetsched_kernels.program import Call, Program, core, counters, slots_of
 
 Array = npt.NDArray[Any]
 
@@ -51,8 +52,6 @@ class RunTimeProgram:
         descriptors = list({id(a): a for call in plain for a in call.args if isinstance(a, Descriptor)}.values())
         stand_in = {id(d): np.array([v if isinstance(v, int) else v.plus for v in d.values], np.int64) for d in descriptors}
         settled = [Call(call.kernel, call.dtypes, tuple(_settled(a, stand_in) for a in call.args)) for call in plain]
-        each = iter(settled)
-        whole = compile_program([[next(each) for _ in step] for step in steps])
         index = {name: n for n, name in enumerate(variables)}
         words, starts, bindings = self._words(plain, settled)
         for d in descriptors:
@@ -61,16 +60,18 @@ class RunTimeProgram:
             starts[id(d)] = at
             bindings += [(at + i, v, 1, 0) for i, v in enumerate(d.values) if isinstance(v, Value)]
         self._all = np.array(words, np.int64)
-        self._place(plain, whole, starts)
+        self._place(plain, starts)
         self._at = np.array([b[0] for b in bindings], np.int64)
         self._which = np.array([index[b[1].variable] for b in bindings], np.int64)
         self._times = np.array([b[1].times * b[2] for b in bindings], np.int64)
         self._plus = np.array([b[1].plus * b[2] + b[3] for b in bindings], np.int64)
         self._now = np.zeros(len(variables), np.int64)
         self._index = index
-        self.program: Program = whole
+        thunks, code = addresses(settled)
+        slots = [self._all.ctypes.data + 8 * starts[number] for number in range(len(plain))]
+        ends = np.cumsum([0, *(len(step) for step in steps)])
+        self.program = Program(np.array([thunks, slots], np.int64).T.reshape(-1), ends.astype(np.int64), (code, plain, stand_in))
         self.shared = counters(len(steps))
-        self._kept = (plain, stand_in)
 
     def set(self, values: Mapping[str, int]) -> None:
         """Write run-time values; those that are not named stay as they are."""
@@ -90,18 +91,17 @@ class RunTimeProgram:
                 if isinstance(arg, Value):
                     bindings.append((at, arg, 1, 0))
                 elif isinstance(arg, View):
-                    base, item = arg.array.ctypes.data, arg.array.itemsize
+                    base, item = arg.array.__array_interface__["data"][0], arg.array.itemsize
                     bindings += [(at, arg.start, item, base)] if arg.start is not None else []
                     bindings += [(at + 1, arg.size, 1, 0)] if arg.size is not None else []
                 at += 2 if isinstance(kind, types.Array) else 1
             words += slots_of(plain).tolist()
         return words, starts, bindings
 
-    def _place(self, calls: Sequence[Call], whole: Program, starts: Mapping[int, int]) -> None:
-        """Let the program read its words, and kernels their descriptors, where they now lie."""
-        base, table = self._all.ctypes.data, whole.table.reshape(-1, 2)
+    def _place(self, calls: Sequence[Call], starts: Mapping[int, int]) -> None:
+        """Let kernels read their descriptors where they now lie."""
+        base = self._all.ctypes.data
         for number, call in enumerate(calls):
-            table[number, 1] = base + 8 * starts[number]
             at = starts[number]
             for kind, arg in zip(call.kernel.signature(*call.dtypes), call.args, strict=True):
                 if isinstance(arg, Descriptor):

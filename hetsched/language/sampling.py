@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import OptionError
+from hetsched_kernels.linked import linked_call
 from hetsched_kernels.sampling import sample_f32, sample_scratch
 
 
@@ -56,11 +57,12 @@ class Chooser:
         self._state = np.array([options.seed], np.uint64)
         self._out = np.zeros(1, np.int64)
         self._scratch = np.zeros(sample_scratch(vocabulary), np.float32)
+        self._sample = linked_call(sample_f32)
 
     def choose(self, logits: npt.NDArray[Any], before: Sequence[int]) -> int:
         """The next token, from scores ``[vocabulary]`` and the tokens before it."""
         o = self.options
         recent = np.array(before[len(before) - o.recent :] if o.recent and o.repetition != 1.0 else (), np.int64)
         args = (o.temperature, o.top_k, o.top_p, o.repetition)
-        sample_f32(logits, recent, self._out, self._state, self._scratch, 1, logits.size, *args)
+        self._sample(logits, recent, self._out, self._state, self._scratch, 1, logits.size, *args)
         return int(self._out[0])

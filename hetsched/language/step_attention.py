@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hetsched.graph import Op
 from hetsched.language.building import FEW, Building
 from hetsched.language.fusion import Fused
-from hetsched.language.run_values import Descriptor, Value
-from hetsched.language.step_values import LENGTH, POSITION, ROWS
+from hetsched.language.run_values import Descriptor, Value, View
+from hetsched.language.step_values import FIRST_NEWEST, FRESH_FROM, LENGTH, NEWEST, POSITION, ROWS, window_value
 from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
 from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch
 from hetsched_kernels.paged_cache import append_pages, heads_apart, read_pages
@@ -24,23 +26,33 @@ def attention(b: Building, one: Fused) -> None:
     for part in b.parts:
         args = (b.read(k), b.read(v), cache, b.pages, geometry, Value(POSITION), part.begin, part.rows)
         calls.append(Call(append_pages, (), args))
+    recent = b.pool.recent
+    if recent.memory.size:
+        turns = np.arange(b.pages.size) % 2
+        newest = (recent.memory[layer], turns, recent.geometry, Value(POSITION), Value(FIRST_NEWEST), Value(NEWEST))
+        calls.append(Call(append_pages, (), (b.read(k), b.read(v), *newest)))
     b.emit(calls, [k, v], [name])
-    (_over_pages if b.capacity <= FEW else _over_heads)(b, op, q, out, layer)
+    if b.capacity <= FEW:
+        _over_pages(b, op, q, out, layer)
+    else:
+        _over_heads(b, op, one.reads, out, layer)
 
 
 def _over_pages(b: Building, op: Op, q: str, out: str, layer: int) -> None:
     shared = b.pool.shape.kv_heads
     cache, geometry, room = b.pool.layer(layer), b.pool.geometry, attend_pages_scratch(b.pool.geometry, b.capacity)
-    to, tail = b.write(out), (op.attr_int("window", 0), op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))
+    to, tail = b.write(out), (window_value(op.attr_int("window", 0)), op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))
     calls = []
     for head in range(shared):
         scratch = b.keep(f"attention {head}", room)
-        args = (b.read(q), cache, b.pages, geometry, to, scratch, head, Value(ROWS), Value(POSITION), *tail)
+        recent = (b.pool.recent.memory[layer], b.pool.recent.geometry, Value(FRESH_FROM))
+        args = (b.read(q), cache, b.pages, geometry, *recent, to, scratch, head, Value(ROWS), Value(POSITION), *tail)
         calls.append(Call(attend_pages, (), args))
     b.emit(calls, [q, f"cache {layer}"], [out])
 
 
-def _over_heads(b: Building, op: Op, q: str, out: str, layer: int) -> None:
+def _over_heads(b: Building, op: Op, reads: tuple[str, ...], out: str, layer: int) -> None:
+    q = reads[0]
     shape, context = b.pool.shape, b.context
     shared, dim, many = shape.kv_heads, shape.head_dim, shape.heads // shape.kv_heads
     each, apart = max(context, b.capacity) * dim + COLS, b.capacity * many * dim
@@ -55,11 +67,18 @@ def _over_heads(b: Building, op: Op, q: str, out: str, layer: int) -> None:
         Call(heads_apart, (), (p.of(b.read(q), shared * width), p.of(asked, width), p.rows, shared, width, apart, False)) for p in b.parts
     ]
     b.emit([*reading, *moving], [q, f"cache {layer}"], ["heads"])
+    if b.pool.recent.memory.size:  # the new tokens see each other as they were computed
+        own = [
+            Call(heads_apart, (), (p.of(b.read(n), shared * dim), View(to, Value(p.position, dim)), p.rows, shared, dim, each, False))
+            for n, to in zip(reads[1:], (keys, values), strict=True)
+            for p in b.parts
+        ]
+        b.emit(own, reads[1:], ["heads"])
     calls = []
     room = attend_f32_scratch(attention_shape(b.capacity, max(context, b.capacity), many, 1, dim))
     for h in range(shared):
         scratch = b.keep(f"attention {h}", room)
-        sizes = Descriptor((Value(ROWS), Value(LENGTH), many, 1, dim, op.attr_int("window", 0)))
+        sizes = Descriptor((Value(ROWS), Value(LENGTH), many, 1, dim, window_value(op.attr_int("window", 0))))
         own = (asked[h * apart :][:apart], keys[h * each :][:each], values[h * each :][:each], answered[h * apart :][:apart])
         calls.append(Call(attend_f32, (), (*own, scratch, sizes, op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))))
     b.emit(calls, ["heads"], ["answered"])

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.graph import Op
+from hetsched.graph import Op, Tensor
 from hetsched.language.building import Building
 from hetsched.language.fusion import Fused, activations_as
+from hetsched.language.low_rank import add_low_rank
 from hetsched.language.run_values import Value, View
 from hetsched.language.step_values import FIRST_SCORED, Part
 from hetsched.language.weights import packed_block
@@ -32,7 +33,13 @@ _PARTS, _COLUMNS = 3, 4 * LANES
 
 
 def product(b: Building, one: Fused) -> None:
-    """Gemm by a constant matrix, with its bias and activation."""
+    """Gemm by a constant matrix, with its bias and activation, and what an adapter adds."""
+    _plain_product(b, one)
+    if b.adapter is not None and one.op.inputs[1] in b.adapter.low:
+        add_low_rank(b, one, b.adapter)
+
+
+def _plain_product(b: Building, one: Fused) -> None:
     op, out = one.op, one.writes[0]
     how, _ = activations_as(b.graph, op.inputs[1], b.precision)
     if how == "float":
@@ -169,7 +176,7 @@ def _float_product(b: Building, one: Fused) -> None:
     """A product with a weight that no kernel computes on as it is stored: decoded once."""
     op, out = one.op, one.writes[0]
     n, k = b.graph.tensors[op.inputs[1]].shape
-    weight = pack_b_f32(np.ascontiguousarray(constant_value(b.graph.tensors[op.inputs[1]]).astype(np.float32)), True)
+    weight = b.store.decoded(op.inputs[1], lambda: _decoded(b.graph.tensors[op.inputs[1]]))
     bias = b.constant(op.inputs[2]) if len(op.inputs) > 2 and op.inputs[2] else NO_F32
     calls = []
     for number, part in enumerate(b.parts):
@@ -179,3 +186,8 @@ def _float_product(b: Building, one: Fused) -> None:
         args = (part.of(b.read(one.reads[0]), k), weight, bias, part.of(to, n), scratch, part.rows, n, k, *activation(one))
         calls.append(Call(gemm_f32, (), args))
     b.emit(calls, one.reads, [out])
+
+
+def _decoded(weight: Tensor) -> Array:
+    """A matrix as float32, in the order that products read it in."""
+    return pack_b_f32(np.ascontiguousarray(constant_value(weight).astype(np.float32)), True)

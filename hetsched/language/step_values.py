@@ -12,6 +12,8 @@ from hetsched.language.run_values import Value, View
 Array = npt.NDArray[Any]
 #: New tokens; position of the first; tokens with them; the last rows whose scores are computed, and the first of these.
 ROWS, POSITION, LENGTH, SCORED, FIRST_SCORED = "rows", "position", "length", "scored", "first scored"
+#: New tokens that stay in float16, too: the first of these, and how many; position from which all before them are there.
+FIRST_NEWEST, NEWEST, FRESH_FROM = "first newest", "newest", "fresh from"
 
 
 def variables(parts: int) -> tuple[str, ...]:
@@ -26,6 +28,21 @@ def values(parts: int, rows: int, position: int, scored: int) -> dict[str, int]:
         begin, end = p * rows // parts, (p + 1) * rows // parts
         out |= {f"begin {p}": begin, f"count {p}": end - begin, f"position {p}": position + begin}
     return out
+
+
+def window_value(own: int) -> Value:
+    """What a layer whose window is ``own`` (0: none) sees."""
+    return Value(f"window {own}")
+
+
+def window_values(windows: tuple[int, ...], most: int) -> dict[str, int]:
+    """The values of layers' windows where a token sees at most ``most`` others (0: as the layers say)."""
+    return {window_value(w).variable: min((n for n in (w, most) if n), default=0) for w in windows}
+
+
+def newest_values(rows: int, position: int, fresh: int, page: int) -> dict[str, int]:
+    """The values of the newest tokens, where ``fresh`` of those before are there."""
+    return {FIRST_NEWEST: max(rows - page, 0), NEWEST: min(rows, page), FRESH_FROM: position - fresh}
 
 
 @dataclass(frozen=True, slots=True)

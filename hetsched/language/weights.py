@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Tensor
-from hetsched_kernels.compilation import cache_root, source_digest
+from hetsched_kernels.code_cache import cache_root, source_digest
 from hetsched_kernels.few_bits import PackedGroups, pack_groups
 from hetsched_kernels.gguf_groups import BLOCKS, gguf_groups
 from hetsched_kernels.tile import LANES
@@ -47,6 +47,7 @@ class PackedStore:
         self._index: dict[str, Any] = {}
         self._mapped: Array | None = None
         self._new: dict[str, PackedGroups] = {}
+        self._decoded: dict[str, Array] = {}
         with suppress(OSError, ValueError, KeyError):
             self._open()
 
@@ -67,6 +68,12 @@ class PackedStore:
             return self._new[name]
         at, size, shape = found
         return PackedGroups(self._mapped[at : at + size], np.array(shape, np.int64))
+
+    def decoded(self, name: str, make: Callable[[], Array]) -> Array:
+        """A matrix that no kernel computes on as it is stored: ``make`` decodes it once for all programs."""
+        if name not in self._decoded:
+            self._decoded[name] = make()
+        return self._decoded[name]
 
     def save(self) -> None:
         """Write what was packed anew, with what the file had, for the next process; the own copies are then mapped, too."""

@@ -36,10 +36,19 @@ def _mb() -> Any:
 
 
 def _binary(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
+    if (op.type == "Div" and not _is_float(b, op.inputs[0])) or (op.type == "Mod" and op.attr_int("fmod", 0)):
+        raise UnsupportedModelError("Core ML rounds quotients of integers, and takes the sign of remainders, in another way than ONNX")
     out = b.read(op.inputs[0])
     for name in op.inputs[1:]:
-        out = getattr(_mb(), operation)(x=out, y=b.read(name))
+        other = b.read(name)
+        if op.type == "Pow" and isinstance(other, np.ndarray) and _is_float(b, op.inputs[0]):
+            other = other.astype(b.graph.tensors[op.inputs[0]].dtype.numpy)
+        out = getattr(_mb(), operation)(x=out, y=other)
     return [out]
+
+
+def _is_float(b: MilBuild, name: str) -> bool:
+    return b.graph.tensors[name].dtype.is_float
 
 
 def _unary(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
@@ -48,7 +57,7 @@ def _unary(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
 
 def _reduce(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
     axes = b.optional(op, 1)
-    named = tuple(int(a) for a in b.constant(axes)) if axes else op.attr_ints("axes", ())
+    named = tuple(b.whole(axes)) if axes else op.attr_ints("axes", ())
     rank = len(b.shape(op.inputs[0]))
     if not named and op.attr_int("noop_with_empty_axes", 0):
         return [_mb().identity(x=b.read(op.inputs[0]))]
@@ -57,15 +66,18 @@ def _reduce(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
 
 
 def _neg(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().mul(x=b.read(op.inputs[0]), y=np.float32(-1))]
+    x = b.read(op.inputs[0])
+    return [_mb().mul(x=x, y=b.number(-1, x))]
 
 
 def _log(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().log(x=b.read(op.inputs[0]), epsilon=np.float32(0))]
+    x = b.read(op.inputs[0])
+    return [_mb().log(x=x, epsilon=b.number(0, x))]
 
 
 def _reciprocal(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().real_div(x=np.float32(1), y=b.read(op.inputs[0]))]
+    x = b.read(op.inputs[0])
+    return [_mb().real_div(x=b.number(1, x), y=x)]
 
 
 def _clip(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -73,50 +85,51 @@ def _clip(b: MilBuild, op: Op) -> Sequence[Any]:
     low = float(b.constant(least).item()) if least else op.attr_float("min", float("-inf"))
     high = float(b.constant(most).item()) if most else op.attr_float("max", float("inf"))
     x = b.read(op.inputs[0])
-    if low == 0 and high == float("inf"):
-        return [_mb().relu(x=x)]
-    if low == 0 and high == 6:
-        return [_mb().relu6(x=x)]
-    largest = float(np.finfo(np.float16).max)
-    return [_mb().clip(x=x, alpha=np.float32(max(low, -largest)), beta=np.float32(min(high, largest)))]
+    if _is_float(b, op.inputs[0]) and low == 0 and high in {6, float("inf")}:
+        return [_mb().relu6(x=x) if high == 6 else _mb().relu(x=x)]
+    if low > float("-inf"):
+        x = _mb().maximum(x=x, y=b.number(low, x))
+    if high < float("inf"):
+        x = _mb().minimum(x=x, y=b.number(high, x))
+    return [x if low > float("-inf") or high < float("inf") else _mb().identity(x=x)]
 
 
 def _leaky(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().leaky_relu(x=b.read(op.inputs[0]), alpha=np.float32(op.attr_float("alpha", 0.01)))]
+    x = b.read(op.inputs[0])
+    return [_mb().leaky_relu(x=x, alpha=b.number(op.attr_float("alpha", 0.01), x))]
 
 
 def _elu(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().elu(x=b.read(op.inputs[0]), alpha=np.float32(op.attr_float("alpha", 1.0)))]
+    x = b.read(op.inputs[0])
+    return [_mb().elu(x=x, alpha=b.number(op.attr_float("alpha", 1.0), x))]
 
 
 def _prelu(b: MilBuild, op: Op) -> Sequence[Any]:
     x, slope = b.read(op.inputs[0]), b.constant(op.inputs[1])
-    negative = _mb().mul(x=_mb().minimum(x=x, y=np.float32(0)), y=slope)
+    negative = _mb().mul(x=_mb().minimum(x=x, y=b.number(0, x)), y=slope)
     return [_mb().add(x=_mb().relu(x=x), y=negative)]
 
 
 def _hard_sigmoid(b: MilBuild, op: Op) -> Sequence[Any]:
-    slope, shift = np.float32(op.attr_float("alpha", 0.2)), np.float32(op.attr_float("beta", 0.5))
-    return [_mb().sigmoid_hard(x=b.read(op.inputs[0]), alpha=slope, beta=shift)]
+    x = b.read(op.inputs[0])
+    slope, shift = b.number(op.attr_float("alpha", 0.2), x), b.number(op.attr_float("beta", 0.5), x)
+    return [_mb().sigmoid_hard(x=x, alpha=slope, beta=shift)]
 
 
 def _hard_swish(b: MilBuild, op: Op) -> Sequence[Any]:
     x = b.read(op.inputs[0])
-    return [_mb().mul(x=x, y=_mb().sigmoid_hard(x=x, alpha=np.float32(1 / 6), beta=np.float32(0.5)))]
+    return [_mb().mul(x=x, y=_mb().sigmoid_hard(x=x, alpha=b.number(1 / 6, x), beta=b.number(0.5, x)))]
 
 
 def _silu(b: MilBuild, op: Op) -> Sequence[Any]:
     x = b.read(op.inputs[0])
-    scaled = _mb().mul(x=x, y=np.float32(op.attr_float("alpha", 1.0)))
+    scaled = _mb().mul(x=x, y=b.number(op.attr_float("alpha", 1.0), x))
     return [_mb().mul(x=x, y=_mb().sigmoid(x=scaled))]
 
 
 def _gelu(b: MilBuild, op: Op) -> Sequence[Any]:
-    fast = op.type == "FastGelu" or op.attr_str("approximate", "none") == "tanh"
-    x = b.read(op.inputs[0])
-    if b.optional(op, 1):
-        x = _mb().add(x=x, y=b.read(op.inputs[1]))
-    return [_mb().gelu(x=x, mode="TANH_APPROXIMATION" if fast else "EXACT")]
+    fast = op.attr_str("approximate", "none") == "tanh"
+    return [_mb().gelu(x=b.read(op.inputs[0]), mode="TANH_APPROXIMATION" if fast else "EXACT")]
 
 
 def _softmax(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -147,7 +160,7 @@ LOWERINGS: Mapping[str, Lowering] = {
     **{name: partial(_unary, operation) for name, operation in _UNARY.items()},
     **{name: partial(_reduce, operation) for name, operation in _REDUCE.items()},
     "Neg": _neg, "Log": _log, "Reciprocal": _reciprocal, "Clip": _clip, "LeakyRelu": _leaky, "Elu": _elu, "PRelu": _prelu,
-    "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _silu, "QuickGelu": _silu, "Gelu": _gelu, "FastGelu": _gelu,
+    "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _silu, "Gelu": _gelu,
     "Softmax": _softmax, "Where": _where, "Cast": _cast, "ArgMax": partial(_arg, "reduce_argmax"),
     "ArgMin": partial(_arg, "reduce_argmin"),
 }  # fmt: skip

@@ -43,13 +43,13 @@ def _split(b: MilBuild, op: Op) -> Sequence[Any]:
 
 def _slice(b: MilBuild, op: Op) -> Sequence[Any]:
     shape = b.shape(op.inputs[0])
-    starts, ends = (b.constant(n).reshape(-1).tolist() for n in op.inputs[1:3])
-    axes = b.constant(op.inputs[3]).reshape(-1).tolist() if b.optional(op, 3) else list(range(len(starts)))
-    steps = b.constant(op.inputs[4]).reshape(-1).tolist() if b.optional(op, 4) else [1] * len(starts)
+    starts, ends = (b.whole(n) for n in op.inputs[1:3])
+    axes = b.whole(op.inputs[3]) if b.optional(op, 3) else list(range(len(starts)))
+    steps = b.whole(op.inputs[4]) if b.optional(op, 4) else [1] * len(starts)
     begin, end, stride = [0] * len(shape), list(shape), [1] * len(shape)
     whole = [True] * len(shape)
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        first, last, step = slice(int(first), int(last), int(step)).indices(shape[axis])
+        first, last, step = slice(first, last, step).indices(shape[axis])
         begin[axis], end[axis], stride[axis], whole[axis] = first, last, step, False
     open_end = [w or e < 0 for w, e in zip(whole, end, strict=True)]
     x = b.read(op.inputs[0])
@@ -60,16 +60,17 @@ def _pad(b: MilBuild, op: Op) -> Sequence[Any]:
     mode = op.attr_str("mode", "constant")
     if mode not in _PADS or b.optional(op, 3):
         raise UnsupportedModelError(f"Core ML does not pad like this (mode {mode!r}, or with axes)")
-    pads = b.constant(op.inputs[1]).reshape(-1).tolist()
+    pads = b.whole(op.inputs[1])
     rank = len(pads) // 2
     value = float(b.constant(op.inputs[2]).item()) if b.optional(op, 2) else 0.0
-    both = [int(p) for axis in range(rank) for p in (pads[axis], pads[axis + rank])]
+    both = [p for axis in range(rank) for p in (pads[axis], pads[axis + rank])]
     if min(both) < 0:
         raise UnsupportedModelError("Core ML does not pad with negative counts")
     first = next((i for i in range(rank) if both[2 * i] or both[2 * i + 1]), rank - 1)
     if mode != "constant" and first < rank - 2:
         raise UnsupportedModelError(f"Core ML pads the last two axes only in the mode {mode!r}")
-    return [_mb().pad(x=b.read(op.inputs[0]), pad=both[2 * first :], mode=_PADS[mode], constant_val=np.float32(value))]
+    x = b.read(op.inputs[0])
+    return [_mb().pad(x=x, pad=both[2 * first :], mode=_PADS[mode], constant_val=b.number(value, x))]
 
 
 def _gather(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -91,7 +92,7 @@ def _expand(b: MilBuild, op: Op) -> Sequence[Any]:
 
 
 def _tile(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().tile(x=b.read(op.inputs[0]), reps=b.constant(op.inputs[1]).reshape(-1).tolist())]
+    return [_mb().tile(x=b.read(op.inputs[0]), reps=b.whole(op.inputs[1]))]
 
 
 def _depth_to_space(b: MilBuild, op: Op) -> Sequence[Any]:

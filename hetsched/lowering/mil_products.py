@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import UnsupportedModelError
-from hetsched.graph import Op
+from hetsched.graph import DType, Op
 from hetsched.lowering.mil import Lowering, MilBuild
+from hetsched.reference.quantized import along, dequantize
 
 _ACTIVATIONS = (np.dtype(np.int8), np.dtype(np.uint8))
+#: Element types that constants keep in the package.
+_CODES: Mapping[DType, str] = {DType.I8: "int8", DType.U8: "uint8", DType.I4: "int4", DType.U4: "uint4"}
 
 
 def _mb() -> Any:
@@ -30,10 +33,10 @@ def _gemm(b: MilBuild, op: Op) -> Sequence[Any]:
     out = _mb().matmul(x=b.read(op.inputs[0]), y=b.read(op.inputs[1]), transpose_x=left, transpose_y=right)
     alpha, beta = op.attr_float("alpha", 1.0), op.attr_float("beta", 1.0)
     if alpha != 1:
-        out = _mb().mul(x=out, y=np.float32(alpha))
+        out = _mb().mul(x=out, y=b.number(alpha, out))
     if b.optional(op, 2):
         added = b.read(op.inputs[2])
-        out = _mb().add(x=out, y=added if beta == 1 else _mb().mul(x=added, y=np.float32(beta)))
+        out = _mb().add(x=out, y=added if beta == 1 else _mb().mul(x=added, y=b.number(beta, added)))
     return [out]
 
 
@@ -49,8 +52,9 @@ def _batch_norm(b: MilBuild, op: Op) -> Sequence[Any]:
 def _layer_norm(b: MilBuild, op: Op) -> Sequence[Any]:
     rank = len(b.shape(op.inputs[0]))
     axes = list(range(op.attr_int("axis", -1) % rank, rank))
-    beta = {"beta": b.constant(op.inputs[2])} if b.optional(op, 2) else {}
-    gamma, epsilon = b.constant(op.inputs[1]), np.float32(op.attr_float("epsilon", 1e-5))
+    size = b.shape(op.inputs[0])[axes[0] :]
+    beta = {"beta": np.broadcast_to(b.constant(op.inputs[2]), size).copy()} if b.optional(op, 2) else {}
+    gamma, epsilon = np.broadcast_to(b.constant(op.inputs[1]), size).copy(), np.float32(op.attr_float("epsilon", 1e-5))
     return [_mb().layer_norm(x=b.read(op.inputs[0]), axes=axes, gamma=gamma, epsilon=epsilon, **beta)]
 
 
@@ -85,49 +89,24 @@ def _quantize(b: MilBuild, op: Op) -> Sequence[Any]:
 
 
 def _dequantize(b: MilBuild, op: Op) -> Sequence[Any]:
-    scale, zero = _scale_and_zero(b, op)
-    if op.inputs[0] in b.variables:
-        axis = {} if scale.size == 1 else {"axis": op.attr_int("axis", 1)}
-        shape = () if scale.size == 1 else (-1,)
-        return [_mb().dequantize(input=b.read(op.inputs[0]), scale=scale.reshape(shape), zero_point=zero.reshape(shape), **axis)]
-    codes = b.constant(op.inputs[0])
-    if codes.dtype not in _ACTIVATIONS:  # an int32 bias: small, and Core ML has no such constants
-        axes = _broadcast(scale, codes.ndim, op.attr_int("axis", 1))
-        return [((codes.astype(np.float64) - zero.astype(np.float64).reshape(axes)) * scale.reshape(axes)).astype(np.float32)]
-    axes = _broadcast(scale, codes.ndim, op.attr_int("axis", 1))
-    offset = {"offset": zero.astype(codes.dtype).reshape(axes)} if zero.any() else {}
-    return [_mb().constexpr_blockwise_shift_scale(data=codes, scale=scale.reshape(axes), **offset)]
-
-
-def _broadcast(scale: npt.NDArray[Any], rank: int, axis: int) -> tuple[int, ...]:
-    """The shape of scales beside codes of ``rank`` axes."""
-    if scale.size == 1:
-        return (1,) * rank
-    return tuple(scale.size if i == axis % rank else 1 for i in range(rank))
-
-
-def _matmul_nbits(b: MilBuild, op: Op) -> Sequence[Any]:
-    """Block-wise 4-bit weights stay 4-bit in the package."""
     from coremltools.converters.mil.mil import types
 
-    k, n, bits, group = (op.attr_int(name, 0) for name in ("K", "N", "bits", "block_size"))
-    if bits != 4 or b.optional(op, 4) or k % group:
-        raise UnsupportedModelError("only 4-bit weights in whole groups, without an index of groups, are written for Core ML")
-    packed = b.constant(op.inputs[1]).reshape(n, -1)
-    codes = np.stack([packed & 15, packed >> 4], -1).reshape(n, k)
-    scale = b.constant(op.inputs[2]).reshape(n, k // group).astype(np.float32)
-    zeros = np.full((n, k // group), 8, np.uint8)
-    if b.optional(op, 3):
-        stored = b.constant(op.inputs[3]).reshape(n, -1)
-        zeros = np.stack([stored & 15, stored >> 4], -1).reshape(n, -1)[:, : k // group]
-    kind = types.nptype_from_builtin(types.uint4)
-    weight = _mb().constexpr_blockwise_shift_scale(data=codes.astype(kind), scale=scale, offset=zeros.astype(kind))
-    out = _mb().matmul(x=b.read(op.inputs[0]), y=weight, transpose_y=True)
-    return [_mb().add(x=out, y=b.read(op.inputs[5])) if b.optional(op, 5) else out]
+    scale, zero = _scale_and_zero(b, op)
+    if op.inputs[0] in b.variables:
+        along_axis = {} if scale.size == 1 else {"axis": op.attr_int("axis", 1)}
+        flat = () if scale.size == 1 else (-1,)
+        return [_mb().dequantize(input=b.read(op.inputs[0]), scale=scale.reshape(flat), zero_point=zero.reshape(flat), **along_axis)]
+    axis, block, codes = op.attr_int("axis", 1), op.attr_int("block_size", 0), b.constant(op.inputs[0])
+    kind = b.graph.tensors[op.inputs[0]].dtype
+    if kind not in _CODES or (block and codes.shape[axis] % block):  # an int32 bias, say: small, and Core ML has no such constants
+        return [dequantize(codes, scale, zero, axis, block).astype(np.float32)]
+    stored = types.nptype_from_builtin(getattr(types, _CODES[kind]))
+    shape = scale.shape if block else np.broadcast_shapes((1,) * codes.ndim, along(scale, codes.ndim, axis, 0, codes.shape).shape)
+    offset = {"offset": zero.astype(stored).reshape(shape)} if zero.any() else {}
+    return [_mb().constexpr_blockwise_shift_scale(data=codes.astype(stored), scale=scale.reshape(shape), **offset)]
 
 
 LOWERINGS: Mapping[str, Lowering] = {
     "MatMul": _matmul, "Gemm": _gemm, "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm, "InstanceNormalization": _instance_norm, "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
-    "MatMulNBits": _matmul_nbits,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
 from hetsched.lowering.mil import Lowering, MilBuild
+from hetsched.lowering.resizing import is_linear, is_repeat
 
 
 def _mb() -> Any:
@@ -71,8 +72,6 @@ def _pool(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
         x=b.read(op.inputs[0]), kernel_sizes=list(kernel), strides=list(strides), pad_type="custom", pad=pads,
         ceil_mode=bool(op.attr_int("ceil_mode", 0)), **more,
     )  # fmt: skip
-    if tuple(out.shape) != b.shape(op.outputs[0]):
-        raise UnsupportedModelError(f"Core ML's pooling gives {list(out.shape)} and ONNX's {list(b.shape(op.outputs[0]))}")
     return [out]
 
 
@@ -87,20 +86,15 @@ def _resize(b: MilBuild, op: Op) -> Sequence[Any]:
     x = b.read(op.inputs[0])
     if len(have) != 4 or have[:2] != wanted[:2]:
         raise UnsupportedModelError("Core ML resizes images of four axes")
-    up = [w / h for w, h in zip(wanted[2:], have[2:], strict=True)]
-    whole = all(f == int(f) for f in up)
-    if mode == "nearest" and whole and _is_repeat(op, where):
-        return [_mb().upsample_nearest_neighbor(x=x, scale_factor_height=int(up[0]), scale_factor_width=int(up[1]))]
-    if mode == "linear" and where in {"half_pixel", "pytorch_half_pixel", "align_corners"} and min(wanted[2:]) > 1:
+    if is_repeat(b.graph, op):
+        up, across = (w // h for w, h in zip(wanted[2:], have[2:], strict=True))
+        return [_mb().upsample_nearest_neighbor(x=x, scale_factor_height=up, scale_factor_width=across)]
+    if is_linear(b.graph, op) and where in {"half_pixel", "pytorch_half_pixel", "align_corners"}:
         sampling = "ALIGN_CORNERS" if where == "align_corners" else "UNALIGN_CORNERS"
         return [_mb().resize_bilinear(x=x, target_size_height=wanted[2], target_size_width=wanted[3], sampling_mode=sampling)]
-    raise UnsupportedModelError(f"Core ML does not resize like this (mode {mode!r}, coordinates {where!r}, factors {up})")
-
-
-def _is_repeat(op: Op, where: str) -> bool:
-    """Whether nearest values with whole factors repeat each value."""
-    rounding = op.attr_str("nearest_mode", "round_prefer_floor")
-    return (where == "asymmetric" and rounding == "floor") or where in {"half_pixel", "pytorch_half_pixel"}
+    raise UnsupportedModelError(
+        f"Core ML does not resize {list(have)} to {list(wanted)} like this (mode {mode!r}, coordinates {where!r}, or other factors)"
+    )
 
 
 LOWERINGS: Mapping[str, Lowering] = {

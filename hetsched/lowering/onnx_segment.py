@@ -2,7 +2,7 @@
 
 Composites are written as the nodes that they were made of, so the model has standard operators only. Quantized operators come in
 QDQ form: their bodies hold the QuantizeLinear and DequantizeLinear nodes, with the static ranges that the model (or its ranges
-file) gave. Float operators come in float32, or in float16 inside (``half``), with casts at the ends.
+file) gave.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.frontends.onnx_bodies import node_of
@@ -28,8 +26,6 @@ DOMAINS: Mapping[str, int] = {"com.microsoft": 1}
 _IR_VERSION = 10
 #: A protobuf message cannot be larger.
 _MAX_BYTES = 2_000_000_000
-#: What a scale belongs to stays float32 in a half model: integers stand for reals in it.
-_QUANTIZED = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +71,13 @@ def opset_of(nodes: Sequence[Op]) -> int:
     return max([OPSET, *(NEWER.get(op.type, OPSET) for op in nodes if not op.domain)])
 
 
-def onnx_model(graph: Graph, ops: Sequence[Op], ends: Ends, *, half: bool = False, metadata: Mapping[str, str] | None = None) -> bytes:
+def onnx_model(graph: Graph, ops: Sequence[Op], ends: Ends, *, metadata: Mapping[str, str] | None = None) -> bytes:
     """The operators ``ops`` as a serialised model, checked by ONNX.
 
     Args:
         graph: their graph.
         ops: in execution order.
         ends: inputs and outputs of the model, typed as the graph's tensors are.
-        half: compute in float16; the ends keep their types. Operators with Q/DQ and int8 operators are not changed.
         metadata: written into the model.
 
     Raises:
@@ -107,8 +102,6 @@ def onnx_model(graph: Graph, ops: Sequence[Op], ends: Ends, *, half: bool = Fals
     )  # fmt: skip
     domains = [helper.make_opsetid("", opset_of(nodes)), *(helper.make_opsetid(d, v) for d, v in DOMAINS.items())]
     model = helper.make_model(proto, opset_imports=domains, ir_version=_IR_VERSION, producer_name="hetsched")
-    if half:
-        _halve(model)
     helper.set_model_props(model, dict(metadata or {}))
     try:
         checker.check_model(model)
@@ -131,42 +124,3 @@ def initializer(tensor: Tensor) -> Any:
     if tensor.quantization is not None and tensor.quantization.block_bytes:
         raise ModelError(f"the constant {tensor.name!r} is stored as {tensor.quantization.scheme}, which ONNX has no type for")
     return TensorProto(name=tensor.name, data_type=NUMBER_OF[tensor.dtype], dims=tensor.shape, raw_data=value.tobytes())
-
-
-def _halve(model: Any) -> None:
-    """Make a float32 model compute in float16: constants and everything between, with casts at float32 ends.
-
-    Raises:
-        UnsupportedModelError: it has Q/DQ nodes, whose scales say what the reals are.
-    """
-    from onnx import TensorProto, helper, numpy_helper
-
-    graph = model.graph
-    mixed = next((n for n in graph.node if n.op_type in _QUANTIZED or (n.attribute and any(a.HasField("g") for a in n.attribute))), None)
-    if mixed is not None:
-        raise UnsupportedModelError(f"node {mixed.name!r} ({mixed.op_type}) is not written in float16: its segment has integers or bodies")
-    for constant in graph.initializer:
-        if constant.data_type == TensorProto.FLOAT:
-            constant.CopyFrom(numpy_helper.from_array(_nearest_half(numpy_helper.to_array(constant)), constant.name))
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-            if attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT:
-                attribute.t.CopyFrom(numpy_helper.from_array(_nearest_half(numpy_helper.to_array(attribute.t)), attribute.t.name))
-    into = {i.name: f"{i.name}/half" for i in graph.input if i.type.tensor_type.elem_type == TensorProto.FLOAT}
-    out_of = {o.name: f"{o.name}/half" for o in graph.output if o.type.tensor_type.elem_type == TensorProto.FLOAT}
-    for node in graph.node:
-        node.input[:] = [into.get(n, out_of.get(n, n)) for n in node.input]
-        node.output[:] = [out_of.get(n, n) for n in node.output]
-    casts = [helper.make_node("Cast", [n], [h], name=h, to=TensorProto.FLOAT16) for n, h in into.items()]
-    back = [helper.make_node("Cast", [h], [n], name=f"{h}/back", to=TensorProto.FLOAT) for n, h in out_of.items()]
-    nodes = [*casts, *graph.node, *back]
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _nearest_half(values: Any) -> Any:
-    """float16, with what is beyond its range at its ends: masks are often the least float32."""
-    least, most = np.finfo(np.float16).min, np.finfo(np.float16).max
-    return np.where(np.isfinite(values), np.clip(values, least, most), values).astype(np.float16)

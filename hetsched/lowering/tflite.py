@@ -18,6 +18,7 @@ import numpy.typing as npt
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Graph, Op
 from hetsched.lowering.onnx_segment import Ends, original_nodes
+from hetsched.reference.gguf_types import constant_value
 
 #: ``plain``: axes as in the graph; ``last``: channels (axis 1 of four) last.
 Order: TypeAlias = Literal["plain", "last"]
@@ -25,7 +26,8 @@ Order: TypeAlias = Literal["plain", "last"]
 FILE_IDENTIFIER = b"TFL3"
 TO_LAST, TO_PLAIN = (0, 2, 3, 1), (0, 3, 1, 2)
 _IMAGE = 4
-_TYPES: Mapping[str, str] = {
+#: Element type of numpy -> of the format.
+TYPES: Mapping[str, str] = {
     "float32": "FLOAT32", "float16": "FLOAT16", "int32": "INT32", "int64": "INT64", "uint8": "UINT8", "int8": "INT8", "bool": "BOOL",
     "int16": "INT16",
 }  # fmt: skip
@@ -76,7 +78,22 @@ class TfliteBuild:
         """
         if not self.is_constant(name):
             raise UnsupportedModelError(f"TFLite wants {name!r} to be a constant")
-        return self.folded[name] if name in self.folded else self.graph.tensors[name].numpy()
+        return self.folded[name] if name in self.folded else constant_value(self.graph.tensors[name])
+
+    def number(self, value: float, like: str) -> int:
+        """A constant number in the element type of a tensor of the graph."""
+        return self.constant(np.array(value, self.graph.tensors[like].dtype.numpy))
+
+    def describe(self, index: int, quantization: Any) -> None:
+        """Say what a tensor's integers stand for.
+
+        Raises:
+            UnsupportedModelError: they stand for other reals elsewhere.
+        """
+        known = self.tensors[index].quantization
+        if known is not None and (list(known.scale), list(known.zeroPoint)) != (list(quantization.scale), list(quantization.zeroPoint)):
+            raise UnsupportedModelError("TFLite's tensors have one scale and zero point, and these integers are read with two")
+        self.tensors[index].quantization = quantization
 
     def optional(self, op: Op, position: int) -> str:
         """The name of an input that may be left out; empty where it is."""
@@ -124,7 +141,9 @@ class TfliteBuild:
         """A new tensor for a result of the graph."""
         if len(self.graph.tensors[name].shape) != _IMAGE:
             order = "plain"
-        found = kind or _TYPES[str(self.graph.tensors[name].dtype.numpy)]
+        found = kind or TYPES.get(str(self.graph.tensors[name].dtype.numpy), "")
+        if not found:
+            raise UnsupportedModelError(f"TFLite models have no tensors of {self.graph.tensors[name].dtype}, and {name!r} is one")
         self.held[name, order] = self.tensor(self.shape(name, order), getattr(schema().TensorType, found), f"{name}/{order}", quantization)
         return self.held[name, order]
 
@@ -140,19 +159,17 @@ class TfliteBuild:
         return len(self.tensors) - 1
 
     def constant(self, values: npt.NDArray[Any], quantization: Any = None) -> int:
-        """Add a constant; returns its index. Whole numbers are indices and sizes: 32 bits.
+        """Add a constant; returns its index.
 
         Raises:
             UnsupportedModelError: TFLite has no such element type.
         """
-        if values.dtype == np.int64:
-            values = values.astype(np.int32)
-        if values.dtype.name not in _TYPES:
+        if values.dtype.name not in TYPES:
             raise UnsupportedModelError(f"TFLite has no constants of {values.dtype}")
         held = schema().BufferT()
         held.data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         self.buffers.append(held)
-        kind = getattr(schema().TensorType, _TYPES[values.dtype.name])
+        kind = getattr(schema().TensorType, TYPES[values.dtype.name])
         return self.tensor(values.shape, kind, f"constant/{len(self.tensors)}", quantization, len(self.buffers))
 
     def operator(self, code: str, inputs: Sequence[int], outputs: Sequence[int], options: str = "", **fields: Any) -> None:
@@ -184,7 +201,14 @@ def refusal(graph: Graph, op: Op) -> str | None:
     """Why an operator cannot be written, in words, by the types of its nodes; None where it can be."""
     known = lowerings()
     missing = next((n for n in original_nodes([op]) if n.type not in known or n.domain not in {"", "ai.onnx"}), None)
-    return None if missing is None else f"there is no TFLite operator for {missing.type}"
+    return None if missing is None else _unwritten(missing.type)
+
+
+def _unwritten(kind: str) -> str:
+    """Why nodes of a type are not written: TFLite has no such operator, or has one with weights and states of another form."""
+    if kind in {"LSTM", "GRU", "RNN"}:
+        return f"recurrent layers ({kind}) are not written for TFLite, whose own keep weights and state otherwise: plan them on the CPU"
+    return f"there is no TFLite operator for {kind}"
 
 
 def tflite_model(graph: Graph, ops: Sequence[Op], ends: Ends) -> bytes:
@@ -209,7 +233,7 @@ def tflite_model(graph: Graph, ops: Sequence[Op], ends: Ends) -> bytes:
             if any(build.orders(o) or o in build.folded for o in node.outputs):  # a DequantizeLinear with several readers
                 continue
             if node.type not in known:
-                raise UnsupportedModelError(f"node {node.name!r} ({node.type}): there is no TFLite operator for it")
+                raise UnsupportedModelError(f"node {node.name!r} ({node.type}): {_unwritten(node.type)}")
             try:
                 known[node.type](build, node)
             except UnsupportedModelError as e:

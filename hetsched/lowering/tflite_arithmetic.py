@@ -9,7 +9,7 @@ import numpy as np
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
-from hetsched.lowering.tflite import TO_LAST, Lowering, Order, TfliteBuild, is_image
+from hetsched.lowering.tflite import TO_LAST, TYPES, Lowering, Order, TfliteBuild, is_image
 
 #: Node -> operator and the class of its options.
 _BINARY: Mapping[str, tuple[str, str]] = {
@@ -49,10 +49,13 @@ def argument(b: TfliteBuild, name: str, order: Order, rank: int) -> int:
 def _binary(code: str, options: str, b: TfliteBuild, op: Op) -> None:
     order = order_of(b, op.inputs, op.outputs[0])
     rank = len(b.shape(op.outputs[0]))
-    left = argument(b, op.inputs[0], order, rank)
-    for i, name in enumerate(op.inputs[1:], 2):
-        last = i == len(op.inputs)
-        out = b.write(op.outputs[0], order) if last else b.temporary(b.shape(op.outputs[0], order))
+    if op.type == "Pow" and b.is_constant(op.inputs[1]):  # ONNX's exponent may be of another type
+        b.folded[op.inputs[1]] = b.values(op.inputs[1]).astype(b.graph.tensors[op.inputs[0]].dtype.numpy)
+    names = op.inputs if len(op.inputs) > 1 else op.inputs * 2  # the largest of one tensor
+    kind = TYPES[str(b.graph.tensors[op.outputs[0]].dtype.numpy)]
+    left = argument(b, names[0], order, rank)
+    for i, name in enumerate(names[1:], 2):
+        out = b.write(op.outputs[0], order) if i == len(names) else b.temporary(b.shape(op.outputs[0], order), kind)
         b.operator(code, [left, argument(b, name, order, rank)], [out], options)
         left = out
 
@@ -68,15 +71,19 @@ def _clip(b: TfliteBuild, op: Op) -> None:
     least, most = (b.optional(op, i) for i in (1, 2))
     low = float(b.values(least).item()) if least else op.attr_float("min", -np.inf)
     high = float(b.values(most).item()) if most else op.attr_float("max", np.inf)
-    if (low, high) in {(0.0, 6.0), (0.0, np.inf)}:
+    if b.graph.tensors[op.inputs[0]].dtype.is_float and (low, high) in {(0.0, 6.0), (0.0, np.inf)}:
         unary("RELU6" if high == 6 else "RELU", "", b, op)
         return
     order = order_of(b, op.inputs[:1], op.outputs[0])
     source = b.read(op.inputs[0], order)
-    between = b.temporary(b.shape(op.outputs[0], order))
-    b.operator("MAXIMUM", [source, b.constant(np.array(low, np.float32))], [between], "MaximumMinimumOptions")
-    out = b.write(op.outputs[0], order)
-    b.operator("MINIMUM", [between, b.constant(np.array(high, np.float32))], [out], "MaximumMinimumOptions")
+    lower = float(np.finfo(np.float32).min) if low == -np.inf == -high else low  # without bounds one that changes nothing
+    bounds = [(code, v) for code, v in (("MAXIMUM", lower), ("MINIMUM", high)) if np.isfinite(v)]
+    for i, (code, bound) in enumerate(bounds, 1):
+        last = i == len(bounds)
+        kind = TYPES[str(b.graph.tensors[op.outputs[0]].dtype.numpy)]
+        out = b.write(op.outputs[0], order) if last else b.temporary(b.shape(op.outputs[0], order), kind)
+        b.operator(code, [source, b.number(bound, op.inputs[0])], [out], "MaximumMinimumOptions")
+        source = out
 
 
 def _leaky(b: TfliteBuild, op: Op) -> None:
@@ -119,7 +126,7 @@ def _gelu(b: TfliteBuild, op: Op) -> None:
 def _reciprocal(b: TfliteBuild, op: Op) -> None:
     order = order_of(b, op.inputs, op.outputs[0])
     source = b.read(op.inputs[0], order)
-    b.operator("DIV", [b.constant(np.array(1, np.float32)), source], [b.write(op.outputs[0], order)], "DivOptions")
+    b.operator("DIV", [b.number(1, op.inputs[0]), source], [b.write(op.outputs[0], order)], "DivOptions")
 
 
 def _erf(b: TfliteBuild, op: Op) -> None:
@@ -161,6 +168,8 @@ def _reduce(code: str, b: TfliteBuild, op: Op) -> None:
     named = b.optional(op, 1)
     axes = tuple(int(a) for a in b.values(named)) if named else op.attr_ints("axes", ())
     rank, keep = len(b.shape(op.inputs[0])), bool(op.attr_int("keepdims", 1))
+    if not axes and op.attr_int("noop_with_empty_axes", 0):
+        raise UnsupportedModelError("a reduction of no axes is not written for TFLite")
     axes = tuple(a % rank for a in axes) or tuple(range(rank))
     order = order_of(b, op.inputs[:1], op.outputs[0]) if keep else "plain"
     source = b.read(op.inputs[0], order)

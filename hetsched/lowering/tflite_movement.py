@@ -8,7 +8,8 @@ import numpy as np
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
-from hetsched.lowering.tflite import TO_LAST, Lowering, TfliteBuild, is_image
+from hetsched.lowering.resizing import is_linear, is_repeat
+from hetsched.lowering.tflite import TO_LAST, TYPES, Lowering, TfliteBuild, is_image
 from hetsched.lowering.tflite_arithmetic import order_of
 
 
@@ -91,8 +92,8 @@ def _pad(b: TfliteBuild, op: Op) -> None:
     if mode == "reflect":
         b.operator("MIRROR_PAD", [source, counts], [out], "MirrorPadOptions", mode=0)
         return
-    value = np.float32(b.values(op.inputs[2]).item()) if b.optional(op, 2) else np.float32(0)
-    b.operator("PADV2", [source, counts, b.constant(np.array(value))], [out], "PadV2Options")
+    value = b.number(b.values(op.inputs[2]).item() if b.optional(op, 2) else 0, op.inputs[0])
+    b.operator("PADV2", [source, counts, value], [out], "PadV2Options")
 
 
 def _gather(b: TfliteBuild, op: Op) -> None:
@@ -100,8 +101,11 @@ def _gather(b: TfliteBuild, op: Op) -> None:
     if b.is_constant(op.inputs[1]):
         held = b.values(op.inputs[1])
         indices = b.constant(np.where(held < 0, held + b.shape(op.inputs[0])[axis], held).astype(np.int32))
-    else:
-        indices = b.read(op.inputs[1])
+    else:  # TFLite's indices are from 0
+        given = b.graph.tensors[op.inputs[1]]
+        indices = b.temporary(given.shape, TYPES[str(given.dtype.numpy)])
+        size = b.number(b.shape(op.inputs[0])[axis], op.inputs[1])
+        b.operator("FLOOR_MOD", [b.read(op.inputs[1]), size], [indices], "FloorModOptions")
     b.operator("GATHER", [b.read(op.inputs[0]), indices], [b.write(op.outputs[0])], "GatherOptions", axis=axis)
 
 
@@ -120,12 +124,11 @@ def _resize(b: TfliteBuild, op: Op) -> None:
     mode, where = op.attr_str("mode", "nearest"), op.attr_str("coordinate_transformation_mode", "half_pixel")
     if not is_image(b.graph, op.inputs[0]) or have[:2] != wanted[:2]:
         raise UnsupportedModelError("TFLite resizes images of four axes")
-    whole = all(w % h == 0 for w, h in zip(wanted[2:], have[2:], strict=True))
-    rounding = op.attr_str("nearest_mode", "round_prefer_floor")
-    repeats = whole and ((where == "asymmetric" and rounding == "floor") or where in {"half_pixel", "pytorch_half_pixel"})
-    linear = mode == "linear" and where in {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"} and min(wanted[2:]) > 1
-    if not (linear or (mode == "nearest" and repeats)):
-        raise UnsupportedModelError(f"TFLite does not resize like this (mode {mode!r}, coordinates {where!r})")
+    linear = is_linear(b.graph, op) and where in {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"}
+    if not (linear or is_repeat(b.graph, op)):
+        raise UnsupportedModelError(
+            f"TFLite does not resize {list(have)} to {list(wanted)} like this (mode {mode!r}, coordinates {where!r}, or other factors)"
+        )
     name = "Bilinear" if linear else "NearestNeighbor"
     code = "RESIZE_BILINEAR" if linear else "RESIZE_NEAREST_NEIGHBOR"
     fields = {"alignCorners": linear and where == "align_corners", "halfPixelCenters": linear and where.endswith("half_pixel")}

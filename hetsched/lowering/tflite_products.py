@@ -12,6 +12,7 @@ from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
 from hetsched.lowering.tflite import Lowering, Order, TfliteBuild, is_image, schema
 from hetsched.lowering.tflite_arithmetic import order_of
+from hetsched.reference.quantized import dequantize
 
 _CODES = (np.dtype(np.int8), np.dtype(np.uint8))
 
@@ -35,13 +36,18 @@ def _gemm(b: TfliteBuild, op: Op) -> None:
     weights = b.values(op.inputs[1]).astype(np.float32) * np.float32(alpha)
     weights = weights if op.attr_int("transB", 0) else weights.T
     added = b.optional(op, 2)
-    bias = np.broadcast_to(b.values(added).reshape(-1) * np.float32(beta), (weights.shape[0],)) if added else None
-    inputs = [
-        b.read(op.inputs[0]),
-        b.constant(np.ascontiguousarray(weights)),
-        -1 if bias is None else b.constant(np.array(bias, np.float32)),
-    ]
-    b.operator("FULLY_CONNECTED", inputs, [b.write(op.outputs[0])], "FullyConnectedOptions")
+    bias = b.values(added).astype(np.float32) * np.float32(beta) if added else None
+    alike = is_row(bias, weights.shape[0])
+    row = -1 if bias is None or not alike else b.constant(np.array(np.broadcast_to(bias.reshape(-1), (weights.shape[0],))))
+    out = b.write(op.outputs[0]) if alike else b.temporary(b.shape(op.outputs[0]))
+    b.operator("FULLY_CONNECTED", [b.read(op.inputs[0]), b.constant(np.ascontiguousarray(weights)), row], [out], "FullyConnectedOptions")
+    if bias is not None and not alike:
+        b.operator("ADD", [out, b.constant(bias)], [b.write(op.outputs[0])], "AddOptions")
+
+
+def is_row(bias: npt.NDArray[Any] | None, count: int) -> bool:
+    """Whether a bias is the same for every row of a product with ``count`` columns, or there is none."""
+    return bias is None or bias.size == 1 or bias.shape in {(count,), (1, count)}
 
 
 def _batch_norm(b: TfliteBuild, op: Op) -> None:
@@ -122,16 +128,14 @@ def _quantize(b: TfliteBuild, op: Op) -> None:
 def _dequantize(b: TfliteBuild, op: Op) -> None:
     scale, zero = scale_and_zero(b, op)
     if b.is_constant(op.inputs[0]):  # weights of an operator that is not written in integers
-        codes, axis = b.values(op.inputs[0]), op.attr_int("axis", 1)
-        shape = tuple(scale.size if i == axis % codes.ndim else 1 for i in range(codes.ndim)) if scale.size > 1 else ()
-        values = (codes.astype(np.float64) - zero.astype(np.float64).reshape(shape)) * scale.reshape(shape)
-        b.folded[op.outputs[0]] = values.astype(np.float32)
+        axis, block = op.attr_int("axis", 1), op.attr_int("block_size", 0)
+        b.folded[op.outputs[0]] = dequantize(b.values(op.inputs[0]), scale, zero, axis, block).astype(np.float32)
         return
     if zero.dtype not in _CODES or scale.size > 1:
         raise UnsupportedModelError("TFLite dequantizes activations of 8 bits with one scale")
     order = order_of(b, op.inputs[:1], op.outputs[0])
     source = b.read(op.inputs[0], order)
-    b.tensors[source].quantization = quantization(scale, zero)
+    b.describe(source, quantization(scale, zero))
     b.operator("DEQUANTIZE", [source], [b.write(op.outputs[0], order)], "DequantizeOptions")
 
 

@@ -13,7 +13,7 @@ from hetsched.graph import Op
 from hetsched.lowering.onnx_segment import original_nodes
 from hetsched.lowering.tflite import Order, TfliteBuild, is_image
 from hetsched.lowering.tflite_arithmetic import order_of
-from hetsched.lowering.tflite_products import quantization
+from hetsched.lowering.tflite_products import is_row, quantization
 from hetsched.lowering.tflite_windows import Window, put_convolution
 
 #: Values of the format's ``ActivationFunctionType``.
@@ -85,7 +85,7 @@ def _int8(b: TfliteBuild, node: Op, order: Order) -> int:
     scale, zero = _parameters(b, node)
     if zero.dtype == np.int8:
         index = b.read(name, order)
-        b.tensors[index].quantization = quantization(scale, zero)
+        b.describe(index, quantization(scale, zero))
         return index
     if (name, order) not in b.eight:
         other: Order = "plain" if order == "last" else "last"
@@ -93,10 +93,11 @@ def _int8(b: TfliteBuild, node: Op, order: Order) -> int:
             b.eight[name, order] = b.turned(b.eight[name, other], order)
         else:
             source = b.read(name, order)
-            b.tensors[source].quantization = quantization(scale, zero)
+            b.describe(source, quantization(scale, zero))
             out = b.temporary(b.shape(name, order), "INT8", quantization(scale, zero.astype(np.int64) - 128))
             b.operator("QUANTIZE", [source], [out], "QuantizeOptions")
             b.eight[name, order] = out
+    b.describe(b.eight[name, order], quantization(scale, zero.astype(np.int64) - 128))
     return b.eight[name, order]
 
 
@@ -111,12 +112,14 @@ def _result(b: TfliteBuild, node: Op, order: Order) -> int:
     return b.eight[name, order]
 
 
-def _weights(b: TfliteBuild, node: Op) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """Symmetric int8 weights and their scales; None if TFLite does not take them."""
+def _weights(b: TfliteBuild, node: Op, channels: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Symmetric int8 weights and their scales, one or along the axis ``channels``; None if TFLite does not take them."""
     scale, zero = _parameters(b, node)
-    if not b.is_constant(node.inputs[0]):
+    if not b.is_constant(node.inputs[0]) or node.attr_int("block_size", 0):
         return None
     codes = b.values(node.inputs[0])
+    if scale.size > 1 and node.attr_int("axis", 1) % codes.ndim != channels % codes.ndim:
+        return None
     if codes.dtype == np.uint8 and np.all(zero == 128):
         codes, zero = (codes.astype(np.int16) - 128).astype(np.int8), np.zeros_like(zero, np.int8)
     return (codes, scale) if codes.dtype == np.int8 and not zero.any() else None
@@ -136,7 +139,7 @@ def _bias(b: TfliteBuild, pattern: Pattern, count: int, scales: npt.NDArray[Any]
 
 def _conv(b: TfliteBuild, pattern: Pattern) -> bool:
     core, source = pattern.core, pattern.sources[pattern.core.inputs[0]]
-    held = _weights(b, pattern.sources[core.inputs[1]])
+    held = _weights(b, pattern.sources[core.inputs[1]], 0)
     if held is None or b.is_constant(source.inputs[0]) or not _is_plain(b, source) or not is_image(b.graph, core.inputs[0]):
         return False
     codes, scale = held
@@ -151,14 +154,15 @@ def _conv(b: TfliteBuild, pattern: Pattern) -> bool:
 
 def _gemm(b: TfliteBuild, pattern: Pattern) -> bool:
     core, source = pattern.core, pattern.sources[pattern.core.inputs[0]]
-    held = _weights(b, pattern.sources[core.inputs[1]])
+    held = _weights(b, pattern.sources[core.inputs[1]], 0 if core.attr_int("transB", 0) else -1)
     if held is None or held[0].ndim != 2 or not _is_plain(b, source) or core.attr_int("transA", 0):
         return False
     if core.attr_float("alpha", 1.0) != 1 or core.attr_float("beta", 1.0) != 1:
         return False
     codes, scale = held
     codes = codes if core.attr_int("transB", 0) else codes.T
-    if scale.size not in {1, codes.shape[0]}:
+    added = b.optional(core, 2)
+    if added and not is_row(b.values(pattern.sources[added].inputs[0]), codes.shape[0]):
         return False
     described = quantization(scale, np.zeros(1))
     product = _parameters(b, source)[0] * np.broadcast_to(scale.reshape(-1), (codes.shape[0],))

@@ -130,6 +130,8 @@ def _conv_transpose(b: TfliteBuild, op: Op) -> None:
     strides, pads = op.attr_ints("strides", (1, 1)), op.attr_ints("pads", (0, 0, 0, 0))
     n, _, h, w = b.shape(op.inputs[0])
     full = (n, (h - 1) * strides[0] + weights.shape[2], (w - 1) * strides[1] + weights.shape[3], weights.shape[1])
+    if tuple(s - pads[i] - pads[i + 2] for i, s in enumerate(full[1:3])) != b.shape(op.outputs[0])[2:]:
+        raise UnsupportedModelError("transposed convolutions that pad so as to give a shape are not written for TFLite")
     held = b.constant(np.ascontiguousarray(weights.transpose(1, 2, 3, 0)))
     whole = b.temporary(full)
     inputs = [b.constant(np.array(full, np.int32)), held, b.read(op.inputs[0], "last")]
@@ -147,19 +149,36 @@ def _conv_transpose(b: TfliteBuild, op: Op) -> None:
 
 
 def _pool(code: str, b: TfliteBuild, op: Op) -> None:
+    """MAX_POOL_2D or AVERAGE_POOL_2D; averages leave padding out of the count where the node does."""
     window = Window.of(b, op, op.attr_ints("kernel_shape", ()))
     if any(d != 1 for d in window.dilations) or len(op.outputs) > 1:
         raise UnsupportedModelError("TFLite has no pooling with dilations or with indices")
     same, source = window.is_same(b, op), b.read(op.inputs[0], "last")
-    counted = code == "AVERAGE_POOL_2D" and op.attr_int("count_include_pad", 0) == 1
-    if window.is_padded and (counted or not same):
-        if code == "AVERAGE_POOL_2D" and (not counted or op.attr_int("ceil_mode", 0)):
-            raise UnsupportedModelError("TFLite's average pooling leaves out padding only where it is its own")
-        source, same = padded(b, window, source, None if counted else np.array(_LOWEST)), False
+    average, out = code == "AVERAGE_POOL_2D", b.write(op.outputs[0], "last")
+    shares = _shares(b, op, window) if average and window.is_padded else None
+    if window.is_padded and (not same or (average and op.attr_int("count_include_pad", 0) == 1)):
+        source, same = padded(b, window, source, None if average else np.array(_LOWEST)), False
+    corrected = shares is not None and not same and bool((shares != 1).any())
+    mean = b.temporary(b.shape(op.outputs[0], "last")) if corrected else out
     b.operator(
-        code, [source], [b.write(op.outputs[0], "last")], "Pool2DOptions", padding=_SAME if same else _VALID, strideH=window.strides[0],
+        code, [source], [mean], "Pool2DOptions", padding=_SAME if same else _VALID, strideH=window.strides[0],
         strideW=window.strides[1], filterHeight=window.kernel[0], filterWidth=window.kernel[1],
     )  # fmt: skip
+    if corrected:
+        b.operator("MUL", [mean, b.constant(np.asarray(shares))], [out], "MulOptions")
+
+
+def _shares(b: TfliteBuild, op: Op, window: Window) -> np.ndarray[Any, Any]:
+    """What an average over the padded image is to be multiplied by: elements of the kernel over those that count. [1, h, w, 1]."""
+    pads = op.attr_ints("pads", (0, 0, 0, 0))
+    explicit, counted = op.attr_str("auto_pad", "NOTSET") == "NOTSET", op.attr_int("count_include_pad", 0) == 1
+    axes = []
+    for axis, (size, out) in enumerate(zip(b.shape(op.inputs[0])[2:], b.shape(op.outputs[0])[2:], strict=True)):
+        kernel, before = window.kernel[axis], window.before[axis]
+        first = np.arange(out) * window.strides[axis] - before
+        low, high = (-before, size + (pads[2 + axis] if explicit else window.after[axis])) if counted else (0, size)
+        axes.append(kernel / (np.minimum(first + kernel, high) - np.maximum(first, low)))
+    return np.outer(*axes).astype(np.float32)[None, :, :, None]
 
 
 def _global(code: str, b: TfliteBuild, op: Op) -> None:

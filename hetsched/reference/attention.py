@@ -35,7 +35,7 @@ def _attention(op: Op, x: Inputs) -> list[Array]:
     scores = query @ np.swapaxes(np.repeat(key, groups, 1), 2, 3) * op.attr_float("scale", query.shape[-1] ** -0.5)
     cap = op.attr_float("softcap", 0.0)
     scores = cap * np.tanh(scores / cap) if cap else scores
-    scores = _masked(op, scores, optional(x, 3))
+    scores = _masked(op, scores, optional(x, 3), 0 if past_key is None else past_key.shape[2])
     y = _turned(op, "y", softmax(scores, -1) @ np.repeat(value, groups, 1))
     shape = op.attr_ints("y_shape", q.shape)
     y = y if len(shape) == 4 else np.moveaxis(y, 1, 2).reshape(shape)
@@ -47,14 +47,15 @@ def _turned(op: Op, name: str, a: Array) -> Array:
     return np.swapaxes(a, 2, 3) if op.attr_int(f"{name}_transposed", 0) else a
 
 
-def _masked(op: Op, scores: Array, mask: Array | None) -> Array:
+def _masked(op: Op, scores: Array, mask: Array | None, before: int) -> Array:
+    """Scores with their mask; where the order counts, a query sees the ``before`` keys of the cache, and keys up to its own place."""
     if mask is not None and mask.dtype == np.bool_:
         scores = np.where(mask ^ bool(op.attr_int("mask_inverted", 0)), scores, op.attr_float("mask_fill", -np.inf))
     elif mask is not None:
         scores = scores + mask
     if op.attr_int("is_causal", 0):
         queries, keys = scores.shape[-2:]
-        scores = np.where(np.tri(queries, keys, keys - queries, dtype=bool), scores, -np.inf)
+        scores = np.where(np.tri(queries, keys, before, dtype=bool), scores, -np.inf)
     return scores
 
 

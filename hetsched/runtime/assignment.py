@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hetsched.errors import PlanError
 from hetsched.graph import Graph
 from hetsched.plan_rules import check_graph
-from hetsched.plans import Plan, PlanSegment
+from hetsched.plans import Placement, Plan, PlanSegment
 from hetsched.runtime.delegates import load_delegate
 from hetsched.runtime.delegates.base import Delegate, Probe
 from hetsched.runtime.delegates.mixed import MixedDelegate
 from hetsched.runtime.elsewhere import adopted, refusal_here, unused, with_delegates
+from hetsched.runtime.failures import blamed
 from hetsched.socs import HOST
 from hetsched.trace import Instant, Trace
 
 #: One delegate for everything (by name or as an object), some by queue or processor, or what the plan says.
 Chosen: TypeAlias = "str | Delegate | Mapping[str, str] | None"
+
+
+class Moved(NamedTuple):
+    """Where an op went after a failure: a delegate by name, and the precision that it computes in there."""
+
+    delegate: str
+    precision: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,29 +69,61 @@ class Assignment:
         trace.notes.extend(self.notes)
 
 
-def assign(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> Assignment:
+def assign(graph: Graph, plan: Plan, soc: str, chosen: Chosen, moved: Mapping[str, Moved] | None = None) -> Assignment:
     """Choose and probe the delegates of a plan.
 
+    Args:
+        graph: its model.
+        plan: any plan.
+        soc: id of the SoC that it was made for.
+        chosen: delegates that the user names.
+        moved: ops that go elsewhere, by name.
+
     Raises:
-        PlanError: the plan is for another SoC, or a delegate is not known or not here.
+        PlanError: the plan is for another SoC, or a delegate is not known or not here; then the error names its segments.
         OptionError: a delegate is chosen for a queue that the plan does not use.
     """
-    notes: tuple[str, ...] = ()
-    if isinstance(chosen, Mapping):
-        plan = with_delegates(graph, plan, chosen)
-        notes = unused(plan, chosen)
+    one = _one(chosen)
+    plan = chosen_plan(graph, plan, chosen if one is None else one)
+    notes = unused(plan, chosen) if isinstance(chosen, Mapping) else ()
     _check_plan(graph, plan, soc, chosen)
-    if chosen is not None and not isinstance(chosen, Mapping):
-        one = load_delegate(chosen) if isinstance(chosen, str) else chosen
-        probes = _available({one.name: one})
-        return Assignment(plan, dict.fromkeys((s.index for s in plan.segments), one), {p.op: one.name for p in plan.placements}, probes)
-    loaded = {name: load_delegate(name) for name in dict.fromkeys(p.delegate for p in plan.placements)}
-    probes = _available(loaded)
-    if soc != HOST:
+    if moved:
+        plan = plan.model_copy(update={"placements": tuple(_moved(p, moved.get(p.op)) for p in plan.placements)})
+    names = dict.fromkeys(p.delegate for p in plan.placements)
+    loaded = {name: one if one is not None and name == one.name else load_delegate(name) for name in names}
+    named = {p.op: p.delegate for p in plan.placements}
+    probes = _available(loaded, named, plan)
+    if soc != HOST and (one is None or moved):
         plan, changes = adopted(graph, plan, loaded)
         notes = (*notes, *changes)
-    named = {p.op: p.delegate for p in plan.placements}
-    return Assignment(plan, {s.index: _of_segment(s, named, loaded) for s in plan.segments}, named, probes, notes, soc != HOST)
+    is_adopted = soc != HOST and one is None
+    return Assignment(plan, {s.index: _of_segment(s, named, loaded) for s in plan.segments}, named, probes, notes, is_adopted)
+
+
+def chosen_plan(graph: Graph, plan: Plan, chosen: Chosen) -> Plan:
+    """The plan with the delegates that the user names.
+
+    Raises:
+        OptionError: one is chosen for a queue that the plan does not use.
+        PlanError: there is no such delegate.
+    """
+    if isinstance(chosen, Mapping):
+        return with_delegates(graph, plan, chosen)
+    if chosen is None:
+        return plan
+    everything = {"delegate": chosen if isinstance(chosen, str) else chosen.name}
+    return plan.model_copy(update={"placements": tuple(p.model_copy(update=everything) for p in plan.placements)})
+
+
+def _one(chosen: Chosen) -> Delegate | None:
+    """The delegate that everything goes to, if the user names one for all."""
+    if chosen is None or isinstance(chosen, Mapping):
+        return None
+    return load_delegate(chosen) if isinstance(chosen, str) else chosen
+
+
+def _moved(placed: Placement, to: Moved | None) -> Placement:
+    return placed if to is None else placed.model_copy(update={"delegate": to.delegate, "precision": to.precision})
 
 
 def _check_plan(graph: Graph, plan: Plan, soc: str, chosen: Chosen) -> None:
@@ -112,9 +152,10 @@ def _of_segment(segment: PlanSegment, named: Mapping[str, str], loaded: Mapping[
     return loaded[next(iter(names))] if len(names) == 1 else MixedDelegate(delegates)
 
 
-def _available(delegates: Mapping[str, Delegate]) -> dict[str, Probe]:
+def _available(delegates: Mapping[str, Delegate], named: Mapping[str, str], plan: Plan) -> dict[str, Probe]:
     probes = {name: delegate.probe() for name, delegate in delegates.items()}
     for name, probe in probes.items():
         if not probe.available:
-            raise PlanError(f"the delegate {name!r} cannot run here: {probe.reason}")
+            segments = (s.index for s in plan.segments if any(named[op] == name for op in s.ops))
+            raise blamed(PlanError(f"the delegate {name!r} cannot run here: {probe.reason}"), name, *segments)
     return probes

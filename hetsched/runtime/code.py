@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+from hetsched_kernels.native import Native
 
 
 class Code(NamedTuple):
@@ -20,3 +22,23 @@ def compiled() -> Code:
     from hetsched_kernels import fence, program
 
     return Code(fence.signal.compile(), fence.wait_ge.compile(), fence.pause.compile(), program.run_program.compile())
+
+
+def linked_code(native: Native, symbols: Sequence[str]) -> Code:
+    """The functions of linked machine code, whose symbols are in the order of :class:`Code`."""
+    signal, wait, pause, run = (native.function(s) for s in symbols)
+
+    def wait_ge(flags: Any, index: int, value: int, spins: int) -> bool:
+        wait(flags, index, value, spins)
+        return bool(flags[index] >= value)
+
+    return Code(signal, wait_ge, pause, run)
+
+
+def quickest() -> Code:
+    """What can be linked of the cache's objects, which loads no compiler; else what numba compiles."""
+    from hetsched_kernels import objects
+    from hetsched_kernels.linked import linked
+
+    native = linked(objects.OWN)
+    return compiled() if native is None else linked_code(native, [objects.symbol_of(*key) for key in objects.OWN])

@@ -14,16 +14,19 @@ from hetsched.passes.unfuse import parts
 from hetsched.plan_rules import check_memory
 from hetsched.plans import Plan
 from hetsched.runtime.arena import Arena, Scratch, bind_buffers, own_buffers
-from hetsched.runtime.assignment import Chosen, assign
+from hetsched.runtime.assignment import Chosen, Moved, assign
 from hetsched.runtime.delegates.base import Delegate, SegmentJob
 from hetsched.runtime.executable import LIMIT_S, Executable
+from hetsched.runtime.failures import compiling
 from hetsched.runtime.fences import FenceBoard
 from hetsched.runtime.team import Team
 from hetsched.runtime.worker import Gate, Job, Worker
 from hetsched.socs import HOST, SoC
 
 
-def compile(graph: Graph, plan: Plan, *, soc: str | SoC = HOST, delegate: Chosen = None) -> Executable:
+def compile(
+    graph: Graph, plan: Plan, *, soc: str | SoC = HOST, delegate: Chosen = None, moved: Mapping[str, Moved] | None = None
+) -> Executable:  # fmt: skip
     """Prepare a plan for execution on this machine.
 
     Args:
@@ -32,6 +35,7 @@ def compile(graph: Graph, plan: Plan, *, soc: str | SoC = HOST, delegate: Chosen
         soc: the SoC the plan was made for, or its id (delegates that compile for a chip need the SoC).
         delegate: run everything with this delegate (a name such as ``null`` or ``ort``, or an object) instead of the plan's, or
             some queues or processors (``{"npu": "qnn", "gpu": "wgpu", "cpu": "numba"}``). A plan for another SoC needs one for each.
+        moved: ops that go elsewhere, by name (:mod:`hetsched.runtime.fallback`).
 
     Raises:
         PlanError: the plan is for another machine or another graph, or names an unknown delegate.
@@ -39,7 +43,7 @@ def compile(graph: Graph, plan: Plan, *, soc: str | SoC = HOST, delegate: Chosen
         UnsupportedModelError: a delegate does not support an op; the message names the user's node and the reason.
     """
     chip, soc = (None, soc) if isinstance(soc, str) else (soc, soc.id)
-    assigned = assign(graph, plan, soc, delegate)
+    assigned = assign(graph, plan, soc, delegate, moved)
     plan, delegates = assigned.plan, assigned.of_segment
     if delegate == "null":
         seconds = sum(s.launch_s + s.transfer_s for s in plan.segments) + sum(p.seconds for p in plan.placements)
@@ -97,23 +101,11 @@ def _compile_segments(
         chosen = delegates[segment.index]
         ops = tuple(graph.ops[graph.op_index[name]] for name in segment.ops)
         own = scratch[segment.queue]
-        compiled = chosen.compile(
-            SegmentJob(
-                graph,
-                segment,
-                ops,
-                precision,
-                seconds,
-                buffers,
-                packed,
-                own,
-                last,
-                teams.get(segment.queue),
-                board.stop,
-                soc,
-                board.stoppers,
-            )
-        )
+        job = SegmentJob(
+            graph, segment, ops, precision, seconds, buffers, packed, own, last, teams.get(segment.queue), board.stop, soc, board.stoppers,
+        )  # fmt: skip
+        with compiling(chosen.name, segment.index):
+            compiled = chosen.compile(job)
         waits = tuple(f for f in plan.fences if f.wait == segment.index)
         jobs.setdefault(segment.queue, []).append(Job(segment.index, chosen, compiled, waits))
     return jobs

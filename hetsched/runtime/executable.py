@@ -18,7 +18,7 @@ from hetsched.runtime.fences import FenceBoard
 from hetsched.runtime.inputs import validate_feeds
 from hetsched.runtime.team import Team
 from hetsched.runtime.timeline import Timeline
-from hetsched.runtime.worker import Gate, Worker
+from hetsched.runtime.worker import Gate, Inspector, Worker
 from hetsched.trace import Trace
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ class Executable:
         trace: bool = True,
         observe: bool = False,
         guard: bool = False,
+        finite: bool = False,
         timeout_s: float = LIMIT_S,
     ) -> RunResult:
         """Run the plan ``repeat`` times on the same inputs.
@@ -109,11 +110,12 @@ class Executable:
             observe: copy each op's outputs right after it (slow; for checks).
             guard: look at each op's results right after it: an integer product that is not finite although what it read is, is
                 computed again in float32, and the trace says so; so it does of a float op.
+            finite: refuse results of segments in less than float32 that are not finite although what they read is.
             timeout_s: time limit for all iterations together.
 
         Raises:
             OptionError: bad feeds or options.
-            ExecutionError: an op failed (the message names the user's node), or the time is up.
+            ExecutionError: an op failed (the message names the user's node), or the time is up. It names the segments.
         """
         if repeat < 1:
             raise OptionError(f"repeat is {repeat}: it must be at least 1")
@@ -121,7 +123,7 @@ class Executable:
             raise ExecutionError("this executable is closed: compile the plan again")
         arrays = validate_feeds(self.graph, feeds)
         observed: dict[str, npt.NDArray[Any]] = {}
-        self._start(observed if observe else None, guard)
+        self._start(observed if observe else None, guard, finite)
         origin = time.perf_counter_ns()
         timeline = self._timeline(origin)
         deadline = time.monotonic() + timeout_s
@@ -129,7 +131,10 @@ class Executable:
         try:
             for iteration in range(repeat):
                 latencies.append(self._iterate(arrays, iteration, deadline, timeline if trace else None))
-        except BaseException:
+        except BaseException as e:
+            running = [w.running for w in self.workers if w.running is not None]
+            if isinstance(e, ExecutionError) and time.monotonic() > deadline and running:  # whoever waits is not to blame
+                e.segments, e.delegate = tuple(j.index for j in running), running[0].delegate.name if len(running) == 1 else ""
             self._drain()
             raise
         timeline.trace.notes.extend(w.note for w in self.workers if w.note)
@@ -141,7 +146,7 @@ class Executable:
         copied = sum(sum(w.copies) for w in self.workers)
         return RunResult(self._outputs(arrays), tuple(latencies), timeline.trace, observed, copied)
 
-    def _start(self, observed: dict[str, npt.NDArray[Any]] | None, guard: bool) -> None:
+    def _start(self, observed: dict[str, npt.NDArray[Any]] | None, guard: bool, finite: bool) -> None:
         if not self._started:
             self._started = True
             for worker in self.workers:
@@ -158,7 +163,13 @@ class Executable:
         for worker in self.workers:
             worker.observe = None if observed is None else observe
             worker.suspect = self._suspect if guard else None
+            worker.inspection = self._inspection() if finite and self.assigned is not None else None
             worker.notes.clear()
+
+    def _inspection(self) -> Inspector:
+        from hetsched.runtime.finite import Inspection
+
+        return Inspection(self.graph, self.assigned.plan, self.buffers)  # type: ignore[union-attr]
 
     def _suspect(self, op: str) -> bool:
         """Whether an op wrote what is not finite although all that it read is."""
@@ -189,7 +200,7 @@ class Executable:
         released = time.perf_counter_ns()
         self._gate.open()
         if not self._gate.join(max(0.0, deadline - time.monotonic())):
-            raise ExecutionError("the run took longer than its time limit: raise timeout_s, or look for a stuck kernel")
+            raise ExecutionError("the run took longer than its time limit: raise --timeout (timeout_s), or look for a stuck kernel")
         for worker in self.workers:
             if worker.failure is not None:
                 raise worker.failure

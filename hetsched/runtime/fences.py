@@ -141,4 +141,6 @@ class FenceBoard:
         if self.aborted:
             raise AbortedError("another queue failed")
         if time.monotonic() > self.deadline:
-            raise ExecutionError(f"the run took longer than its time limit while {doing}: raise timeout_s, or look for a stuck kernel")
+            raise ExecutionError(
+                f"the run took longer than its time limit while {doing}: raise --timeout (timeout_s), or look for a stuck kernel"
+            )

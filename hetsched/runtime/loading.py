@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from hetsched.errors import ExecutionError
 from hetsched.graph import DType, Graph, Op
 from hetsched.runtime.arena import Arena, Scratch
-from hetsched.runtime.code import Code
+from hetsched.runtime.code import linked_code
 from hetsched.runtime.delegates.base import Delegate, Ticket
 from hetsched.runtime.delegates.programs import ProgramSegment, submit
 from hetsched.runtime.executable import Executable
@@ -44,7 +44,7 @@ def load(contents: Contents) -> Executable:
     manifest, arrays = contents.manifest, contents.arrays
     about = manifest["image"]
     native = Native(Image(arrays["image"].tobytes(), about["symbols"], tuple(about["inside"]), about["imports"]))
-    code = _code(native, manifest["own"])
+    code = linked_code(native, manifest["own"])
     tensors = {name: Tensor(name, tuple(shape), DType(kind)) for name, (shape, kind, _) in manifest["tensors"].items()}
     inputs, outputs = tuple(manifest["inputs"]), tuple(manifest["outputs"])
     whole = Op("whole", "Stored", inputs, tuple(n for n in dict.fromkeys(outputs) if n not in inputs))
@@ -71,16 +71,6 @@ def load(contents: Contents) -> Executable:
     return Executable(
         graph, plan, manifest["soc"], arena, buffers, frozenset(), board, gate, workers, tuple(teams.values()), (scratch,), None
     )  # fmt: skip
-
-
-def _code(native: Native, symbols: Sequence[str]) -> Code:
-    signal, wait, pause, run = (native.function(s) for s in symbols)
-
-    def wait_ge(flags: Array, index: int, value: int, spins: int) -> bool:
-        wait(flags, index, value, spins)
-        return bool(flags[index] >= value)
-
-    return Code(signal, wait_ge, pause, run)
 
 
 def _segment(

@@ -23,7 +23,7 @@ from hetsched.lowering.onnx_segment import Ends
 from hetsched.reference.element_types import NUMBER_OF
 from hetsched.runtime.arena import aligned_empty
 from hetsched.runtime.delegates.base import SegmentJob, Ticket
-from hetsched.runtime.support import node_names
+from hetsched.runtime.delegates.segments import span_and_label, written_by
 
 Array = npt.NDArray[Any]
 #: How it says that a bound output has another shape than what came out.
@@ -68,13 +68,13 @@ def bound_segment(job: SegmentJob, runtime: str, session: Any, ends: Ends, obser
     beside = outputs_beside(feeds, {n: job.buffers[n] for n in ends.outputs})
     options = ort.RunOptions()
     job.stoppers.append(lambda: setattr(options, "terminate", True))
-    name = job.ops[0].name if len(job.ops) == 1 else f"segment {job.segment.index}"
+    span, label = span_and_label(job)
     targets = {n: beside.get(n, job.buffers[n]) for n in ends.outputs}
     return OrtSegment(
-        (name,), runtime, ", ".join(node_names(op) for op in job.ops[:3]), session, _binding(session, job.graph, feeds, targets), options,
+        (span,), runtime, label, session, _binding(session, job.graph, feeds, targets), options,
         feeds, {n: job.buffers[n] for op in job.ops for n in op.outputs if n},
         tuple((private, job.buffers[n]) for n, private in beside.items()),
-        tuple((op.name, tuple(o for o in op.outputs if o)) for op in job.ops), observed,
+        tuple((op.name, written_by(op)) for op in job.ops), observed,
     )  # fmt: skip
 
 

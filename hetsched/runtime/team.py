@@ -10,6 +10,9 @@ import numpy as np
 from hetsched.runtime.affinity import pin_to, usable
 from hetsched.runtime.code import Code, compiled
 
+#: Where the number of threads is in the arguments of a run.
+_THREADS = 7
+
 
 class Team:
     """Threads for all but the first core of a queue; none for a queue of one core.
@@ -30,18 +33,22 @@ class Team:
         self._closed = False
         self._others: tuple[threading.Thread, ...] = ()
 
-    def run(self, table: Any, steps: Any, shared: Any, stop: Any, stamps: Any, begin: int, end: int, turn: int) -> None:
-        """Run steps of a program on all threads; see :data:`hetsched_kernels.program.run_program`."""
-        if self.threads > 1:
+    def run(self, table: Any, steps: Any, shared: Any, stop: Any, stamps: Any, begin: int, end: int, turn: int, threads: int = 0) -> None:
+        """Run steps of a program on the first ``threads`` threads (0: all); see :data:`hetsched_kernels.program.run_program`.
+
+        A run on one thread is no turn of a program that others run on several.
+        """
+        threads = threads or self.threads
+        if threads > 1:
             if not self._others:
                 self._start()
             number = int(self._flag[0]) + 1
-            self._task = (number, (table, steps, shared, stop, stamps, begin, end, self.threads, turn))
+            self._task = (number, (table, steps, shared, stop, stamps, begin, end, threads, turn))
             self._signal(self._flag, 0, number)
             if self._blocked:
                 with self._changed:
                     self._changed.notify_all()
-        self._run(table, steps, shared, stop, stamps, begin, end, self.threads, turn)
+        self._run(table, steps, shared, stop, stamps, begin, end, threads, turn)
 
     def close(self) -> None:
         """End the threads."""
@@ -54,12 +61,13 @@ class Team:
         names = [f"hetsched core {c}" for c in self._cores[1:]]
         cores = self._cores[1:]
         self._others = tuple(
-            threading.Thread(target=self._serve, args=(c,), name=n, daemon=True) for c, n in zip(cores, names, strict=True)
+            threading.Thread(target=self._serve, args=(c, i), name=n, daemon=True)
+            for i, (c, n) in enumerate(zip(cores, names, strict=True), 1)
         )
         for thread in self._others:
             thread.start()
 
-    def _serve(self, core: int) -> None:
+    def _serve(self, core: int, place: int) -> None:
         pin_to((core,))
         done = 0
         while not self._closed:
@@ -72,4 +80,5 @@ class Team:
                     self._blocked -= 1
             if not self._closed:
                 done, arguments = self._task
-                self._run(*arguments)
+                if place < arguments[_THREADS]:
+                    self._run(*arguments)

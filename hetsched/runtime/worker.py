@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from hetsched.runtime.affinity import pin
 from hetsched.runtime.delegates.base import Delegate, Ticket
+from hetsched.runtime.failures import failure
 from hetsched.runtime.fences import AbortedError, FenceBoard
 
 
@@ -25,6 +26,18 @@ class Awaited(Protocol):
     @property
     def mode(self) -> Literal["spin", "block"]:
         """Spin a while, or block at once."""
+        ...
+
+
+class Inspector(Protocol):
+    """What looks at a segment's inputs and outputs (:class:`hetsched.runtime.finite.Inspection`)."""
+
+    def before(self, segment: int) -> None:
+        """Once its inputs are there."""
+        ...
+
+    def after(self, segment: int) -> None:
+        """Once its outputs are; an error from here is the segment's."""
         ...
 
 
@@ -101,6 +114,9 @@ class Worker(threading.Thread):
         self.notes: list[str] = []
         self.copies: list[int] = []
         self.note: str | None = None
+        self.inspection: Inspector | None = None
+        #: The job whose inputs were there and whose end was not yet seen.
+        self.running: Job | None = None
         self._board = board
         self._gate = gate
         self._pinned = threading.Event()
@@ -122,22 +138,32 @@ class Worker(threading.Thread):
             except AbortedError:
                 pass
             except BaseException as e:  # a worker must never die silently: the host raises it
-                self.failure = e
+                at = self.running
+                self.failure = failure(e, at.delegate.name, at.index) if isinstance(e, Exception) and at is not None else e
                 self._board.abort()
             finally:
                 self._gate.leave()
 
     def _iterate(self, epoch: int) -> None:
-        stamps = self.stamps
+        stamps, self.running = self.stamps, None
         for job in self.jobs:
             self._board.check(f"starting segment {job.index} on queue {self.queue}")
             stamps.append(time.perf_counter_ns())
-            wait, signal = partial(self._wait, job.waits, epoch), partial(self._board.signal, job.index, epoch)
+            wait, signal = partial(self._wait, job, epoch), partial(self._signal, job, epoch)
             check = partial(self._board.check, f"running segment {job.index} on queue {self.queue}")
             ticket = Ticket(wait, signal, stamps, self.observe, self.suspect, self.notes, check, self.copies)
             job.delegate.submit(job.compiled, ticket)
+            self.running = None
             stamps.append(time.perf_counter_ns())
 
-    def _wait(self, waits: tuple[Awaited, ...], epoch: int) -> None:
-        for fence in waits:
+    def _wait(self, job: Job, epoch: int) -> None:
+        for fence in job.waits:
             self._board.wait(fence.signal, epoch, fence.mode)
+        self.running = job
+        if self.inspection is not None:
+            self.inspection.before(job.index)
+
+    def _signal(self, job: Job, epoch: int) -> None:
+        if self.inspection is not None:
+            self.inspection.after(job.index)
+        self._board.signal(job.index, epoch)

@@ -25,7 +25,8 @@ _INF, _ZERO, _ONE = np.float32(np.inf), np.float32(0.0), np.float32(1.0)
 BLOCK: Final = 5 * COLS
 #: What a mask is: none, numbers that are added, or numbers that take the place of a score where they are not 0.
 NO_MASK, ADDED, REPLACED = range(3)
-#: Positions of a shape: sizes, strides of tokens and elements of the four tensors, strides of the mask, its kind, and the order.
+#: Positions of a shape: sizes, strides of tokens and elements of the four tensors, strides of the mask, its kind, and whether query i
+#: sees the first i + 1 keys only.
 QUERIES, KEYS, DIM, WIDTH, Q, K, V, Y, MASK, KIND, CAUSAL = 0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 15
 #: Positions of a row of ``starts``.
 Q_AT, K_AT, V_AT, Y_AT, MASK_AT, STARTS = range(6)
@@ -162,16 +163,18 @@ def attend_masked_f32(
             rows = min(ROWS, queries - r0)
             for r in range(rows):
                 states[2 * r], states[2 * r + 1] = -_INF, _ZERO
-            stop = min(count, count - queries + r0 + rows) if shape[CAUSAL] else count
+            stop = min(count, r0 + rows) if shape[CAUSAL] else count
             for begin in range(0, stop, BLOCK):
                 n = min(BLOCK, stop - begin)
                 _scores(onward(q, at[Q_AT] + r0 * shape[Q]), packed, table, begin, n, shape, rows, scores, spare)
                 for r in range(rows):
                     row = span(scores, r * BLOCK, n)
-                    if softcap > _ZERO or shape[CAUSAL]:
-                        limit_scores(row, begin, 0, count - queries + r0 + r + 1 if shape[CAUSAL] else count, softcap)
+                    if softcap > _ZERO:
+                        limit_scores(row, begin, 0, count, softcap)
                     if shape[KIND] != NO_MASK:
                         _hide(row, mask, at[MASK_AT] + (r0 + r) * shape[MASK] + begin * shape[MASK + 1], shape)
+                    if shape[CAUSAL]:  # last: what a mask puts in a score's place must not bring hidden keys back
+                        limit_scores(row, begin, 0, r0 + r + 1, _ZERO)
                     advance_softmax(row, span(sums, r * wide, wide), span(states, 2 * r, 2))
                 _add_values(scores, panels, table, begin, n, shape, rows, sums, wide, part)
             _finish(sums, wide, states, onward(out, at[Y_AT] + r0 * shape[Y]), shape, rows)

@@ -23,7 +23,10 @@ from hetsched_kernels.rotary import rotary_f32, swiglu_f32
 from hetsched_kernels.tile import COLS
 
 #: Bits, groups, and whether there are minima, of the products.
-_FORMATS = ((4, 32, False), (4, 64, True), (4, 128, False), (5, 32, True), (5, 64, False), (6, 16, False), (8, 32, False), (2, 256, False))
+_FORMATS = (
+    (4, 32, False), (4, 64, True), (4, 96, False), (4, 128, False), (5, 32, True), (5, 64, False), (5, 160, True), (6, 16, False),
+    (8, 32, False), (8, 224, False), (2, 256, False),
+)  # fmt: skip
 
 
 def quantized(x: Array, depth: int, group: int) -> tuple[Array, Array, Array]:
@@ -113,7 +116,7 @@ def _weights(draw: Draw, bits: int, group: int, with_mins: bool, n: int, k: int)
 
 def _product(draw: Draw, w: Groups, n: int, k: int) -> tuple[Array, Array]:
     """The kernel's product with a weight, and that of the dequantized operands."""
-    m = draw.choice([1, 1, 2, 3, 7, 8, 13, 20])
+    m = draw.choice([1, 2, 3, 7, 8, 13, 20, 33])
     packed = pack_groups(w)
     depth, group = int(packed.shape[K]), int(packed.shape[GROUP])
     x, bias = floats(draw, m, k), floats(draw, draw.choice([0, n]))

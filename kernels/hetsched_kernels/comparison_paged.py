@@ -39,6 +39,10 @@ def _integers(x: Array, group: int, low: int, high: int, steps: float) -> Array:
     return np.asarray((codes * scales).reshape(wide.shape)[..., :dim])
 
 
+#: Arguments for a cache without tokens in float16 beside it.
+NO_RECENT = (np.zeros(0, np.uint8), np.zeros(0, np.int64), 0)
+
+
 def kept(x: Array, form: str, group: int) -> Array:
     """What a format keeps of rows."""
     if form == "fp16":
@@ -80,8 +84,30 @@ def _attend(form: tuple[str, str], draw: Draw) -> tuple[Array, Array]:
     window, scale, softcap = draw.choice([0, draw.integer(1, 160)]), dim**-0.5, draw.choice([0.0, 5.0])
     out, scratch = poisoned(q.size), poisoned(attend_pages_scratch(geometry, rows))
     for head in range(shared):
-        attend_pages(flat(q), cache, pages, geometry, out, scratch, head, rows, tokens - rows, window, scale, softcap)
+        attend_pages(flat(q), cache, pages, geometry, *NO_RECENT, out, scratch, head, rows, tokens - rows, window, scale, softcap)
     return out.reshape(q.shape), attended(q, keys, values, window, scale, softcap)
+
+
+def _attend_recent(draw: Draw) -> tuple[Array, Array]:
+    """Each query sees the tokens of its own page in float16, from some position on."""
+    geometry, cache, pages, keys, values = _filled(draw, ("int8", "int4"))
+    (tokens, shared, dim), heads, page = keys.shape, int(geometry[0]), int(geometry[3])
+    rows = draw.integer(1, min(tokens, 5))
+    plain, position = page_geometry(heads, shared, dim, "fp16", "fp16", page), tokens - rows
+    exact_keys, exact_values = (kept(floats(draw, tokens, shared, dim), "fp16", 0).astype(np.float32) for _ in range(2))
+    begin, recent = max(tokens - page, 0), poisoned(2 * page_bytes(plain), np.uint8)
+    append_pages(flat(exact_keys[begin:]), flat(exact_values[begin:]), recent, np.arange(len(pages)) % 2, plain, begin, 0, tokens - begin)
+    q, fresh = floats(draw, rows, heads, dim), draw.integer(begin, tokens)
+    out, scratch = poisoned(q.size), poisoned(attend_pages_scratch(geometry, rows))
+    for head in range(shared):
+        args = (cache, pages, geometry, recent, plain, fresh, out, scratch, head, rows, position, 0, dim**-0.5, 0.0)
+        attend_pages(flat(q), *args)
+    want = []
+    for r in range(rows):
+        own, stop = max((position + r) // page * page, fresh), position + r + 1
+        both = [np.concatenate([a[:own], b[own:stop]]) if own < stop else a[:stop] for a, b in ((keys, exact_keys), (values, exact_values))]
+        want.append(attended(q[r : r + 1], both[0], both[1], 0, dim**-0.5, 0.0))
+    return out.reshape(q.shape), np.concatenate(want)
 
 
 def _apart(draw: Draw) -> tuple[Array, Array]:
@@ -124,6 +150,7 @@ def _add_twofold(draw: Draw) -> tuple[Array, Array]:
 TABLE: list[Any] = [
     *(Comparison(f"read_pages {k}/{v}", partial(_read, (k, v)), 1e-6, 1e-6) for k, v in _CACHES),
     *(Comparison(f"attend_pages {k}/{v}", partial(_attend, (k, v)), 1e-4, 1e-4) for k, v in _CACHES),
+    Comparison("attend_pages recent", _attend_recent, 1e-4, 1e-4),
     Comparison("heads_apart", _apart),
     Comparison("quantize_twofold", _twofold), Comparison("add_twofold", _add_twofold, 1e-6, 1e-6),
 ]  # fmt: skip

@@ -7,20 +7,15 @@ block that only kernels call.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
-from threading import RLock, get_ident
+from threading import RLock
 from typing import Any, Protocol, overload
 
 import numpy as np
 from numba import njit, types
 from numba.core import config as numba_config
+
+from hetsched_kernels.code_cache import cache_folder, source_digest
 
 #: Sums may be reordered and contracted (NaN and infinities stay exact); needed for a reduction to use vectors at all.
 REORDER = frozenset({"reassoc", "nsz", "contract"})
@@ -28,10 +23,6 @@ REORDER = frozenset({"reassoc", "nsz", "contract"})
 CONTRACT = frozenset({"contract"})
 
 config: Any = numba_config
-_PACKAGE = Path(__file__).parent
-_IMPORT = re.compile(r"^from hetsched_kernels(?:\.(\w+))? import (\([^)]*\)|.*)", re.MULTILINE)
-_NAME = re.compile(r"(\w+)(?: as \w+)?")
-_KEEP = 256
 _lock = RLock()
 
 _SCALARS = {"int": types.int64, "float": types.float32, "bool": types.boolean}
@@ -44,61 +35,6 @@ _NAMES = {
     "float64": "F64", "float32": "F32", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "Bool",
 }  # fmt: skip
-
-
-def source_digest(module: str) -> str:
-    """Hash of a module of this package and of every module of the package that it imports, directly or not."""
-    seen: dict[str, bytes] = {}
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        path = _PACKAGE / f"{name}.py"
-        if name in seen or not path.exists():
-            continue
-        seen[name] = path.read_bytes()
-        for imported, names in _IMPORT.findall(seen[name].decode()):
-            todo += [imported] if imported else _NAME.findall(names)
-    digest = hashlib.sha256()
-    for name in sorted(seen):
-        digest.update(name.encode() + b"\0" + seen[name])
-    return digest.hexdigest()[:16]
-
-
-def cache_root() -> Path:
-    """Folder of all cached machine code: ``NUMBA_CACHE_DIR`` if set, else the user's cache folder."""
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR) / "hetsched_kernels"
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "hetsched" / "kernels"
-
-
-@cache
-def cache_folder(module: str) -> str:
-    """Folder of the machine code that is made of a module's sources."""
-    folder = cache_root() / f"{module}-{source_digest(module)}"
-    if not folder.exists():
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            _forget_old(folder.parent)
-    return str(folder)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the cache under a temporary name, then rename it; where that is not possible there is none."""
-    part = path.with_name(f".{path.name[:100]}.{os.getpid()}-{get_ident()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _forget_old(root: Path) -> None:
-    """Remove the folders of sources that are long gone: all but the most recent ones."""
-    folders = sorted((p for p in root.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime, reverse=True)
-    for stale in folders[_KEEP:]:
-        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _dispatcher(function: Callable[..., Any], fast: frozenset[str], *, inline: bool) -> Any:
@@ -164,6 +100,7 @@ class Kernel:
     def __init__(
         self, function: Callable[..., Any], fast: frozenset[str], needs: Sequence[Installable], elements: dict[str, Sequence[str]]
     ) -> None:
+        source_digest(function.__module__.rpartition(".")[2])  # now: the code is made later
         self.name = function.__name__
         self.python = function
         self.__doc__ = function.__doc__

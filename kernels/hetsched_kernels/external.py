@@ -16,7 +16,8 @@ import llvmlite.ir as ir
 from numba import types
 from numba.core.ccallback import CFunc
 
-from hetsched_kernels.compilation import CONTRACT, cached_in_sources, source_digest
+from hetsched_kernels.code_cache import source_digest
+from hetsched_kernels.compilation import CONTRACT, cached_in_sources
 from hetsched_kernels.lowlevel import intrinsic
 
 _lock = RLock()

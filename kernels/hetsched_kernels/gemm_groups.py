@@ -37,7 +37,7 @@ from hetsched_kernels.lowlevel import F32P, I8P, for_range, intrinsic
 from hetsched_kernels.parts import as_f32, as_i8, as_i32, as_u8, as_u16, onward, ptr, span
 from hetsched_kernels.tile import LANES
 from hetsched_kernels.tile_amx import CONFIGURATION, HEIGHT, configure_rows, permitted, release
-from hetsched_kernels.tile_amx_groups import STORED, tiles_s8
+from hetsched_kernels.tile_amx_groups import STORED, group_step, tiles_s8
 from hetsched_kernels.tile_bits import WIDE, row, unpack
 from hetsched_kernels.tile_bytes import ROWS, SIGNED, STEP, rows_8
 
@@ -189,7 +189,7 @@ def gemm_groups_f32(
     after = as_u8(rest, depth // 4 * LANES, (CONFIGURATION // 4 + STORED))
     by_tiles = m >= HEIGHT // 2 and permitted() > 0
     signed = by_tiles or SIGNED
-    tall, step = HEIGHT if by_tiles else ROWS, min(shape[GROUP] // 4, HEIGHT)
+    tall, step = HEIGHT if by_tiles else ROWS, group_step(shape[GROUP] // 4)
     zero = 0 if shape[MINS] else _ZEROS[shape[BITS]]
     for c0 in range(first, last, LANES):
         panel = span(data, c0 // LANES * stride, stride)

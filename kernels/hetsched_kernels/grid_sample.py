@@ -20,6 +20,8 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 PADDING: Final = {"zeros": ZEROS, "border": BORDER, "reflection": REFLECTION}
 #: Positions that are worked on at a time, and the most pixels that one reads.
 _RUN, _MOST = 256, 16
+#: In place of the index of a pixel that there is not.
+_BEYOND = -1
 #: Float32 elements of scratch that :data:`grid_sample_f32` wants.
 SCRATCH: Final = 2 * _RUN * _MOST
 _CUBIC_A = np.float32(-0.75)
@@ -64,9 +66,8 @@ def _tap(row: Any, col: Any, h: Any, w: Any, padding: Any, corners: Any, weight:
     if padding != ZEROS:
         row = np.int64(_bounded(np.float32(row), h, padding, corners))
         col = np.int64(_bounded(np.float32(col), w, padding, corners))
-    inside = 0 <= row < h and 0 <= col < w
-    index[at] = np.int32(row * w + col if inside else 0)
-    weights[at] = weight if inside else _ZERO
+    index[at] = np.int32(row * w + col if 0 <= row < h and 0 <= col < w else _BEYOND)
+    weights[at] = weight
 
 
 @block
@@ -99,11 +100,17 @@ def _taps(y: Any, x: Any, h: Any, w: Any, mode: Any, padding: Any, corners: Any,
 
 
 @block
+def _read(plane: Any, index: Any) -> Any:
+    """A pixel, or the zero beyond the border."""
+    return plane[index] if index >= 0 else _ZERO
+
+
+@block
 def _sum(plane: Any, index: Any, weights: Any, out: Any) -> None:
     """Out += what one tap of every position reads."""
     full_width()
     for i in range(out.shape[0]):
-        out[i] += weights[i] * plane[index[i]]
+        out[i] += weights[i] * _read(plane, index[i])
 
 
 @block
@@ -114,7 +121,8 @@ def _sum_four(plane: Any, index: Any, weights: Any, out: Any) -> None:
     i0, i1, i2, i3 = span(index, 0, n), span(index, _RUN, n), span(index, 2 * _RUN, n), span(index, 3 * _RUN, n)
     w0, w1, w2, w3 = span(weights, 0, n), span(weights, _RUN, n), span(weights, 2 * _RUN, n), span(weights, 3 * _RUN, n)
     for i in range(n):
-        out[i] = w0[i] * plane[i0[i]] + w1[i] * plane[i1[i]] + w2[i] * plane[i2[i]] + w3[i] * plane[i3[i]]
+        total = w0[i] * _read(plane, i0[i]) + w1[i] * _read(plane, i1[i])
+        out[i] = total + w2[i] * _read(plane, i2[i]) + w3[i] * _read(plane, i3[i])
 
 
 @kernel

@@ -18,7 +18,7 @@ import llvmlite.ir as ir
 import numba
 from numba.core.registry import cpu_target
 
-from hetsched_kernels import compilation, elf, fence, lowlevel, program
+from hetsched_kernels import code_cache, elf, fence, lowlevel, program
 from hetsched_kernels.compilation import Kernel
 from hetsched_kernels.external import External
 from hetsched_kernels.native import address_of
@@ -78,15 +78,15 @@ def _external_object(external: External) -> bytes:
 
 def _kept(symbol: str, module: str, make: Callable[[], bytes]) -> bytes:
     """An object from the cache of the module's sources, or made and put there."""
-    compiler = (compilation.source_digest("objects"), numba.__version__, llvmlite.__version__)
+    compiler = (code_cache.source_digest("objects"), numba.__version__, llvmlite.__version__)
     target = "-".join((*compiler, *map(str, cpu_target.target_context.codegen().magic_tuple())))
-    path = Path(compilation.cache_folder(module)) / f"{symbol}.{hashlib.sha256(target.encode()).hexdigest()[:16]}.o"
+    path = Path(code_cache.cache_folder(module)) / f"{symbol}.{hashlib.sha256(target.encode()).hexdigest()[:16]}.o"
     with suppress(OSError):
         checked, _, data = path.read_bytes().partition(b"\n")
         if checked == hashlib.sha256(data).hexdigest().encode():
             return data
     data = make()
-    compilation.write_whole(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+    code_cache.write_whole(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
     return data
 
 

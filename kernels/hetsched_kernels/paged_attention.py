@@ -9,7 +9,7 @@ import numpy as np
 from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32
 from hetsched_kernels.compilation import block, kernel
 from hetsched_kernels.online_softmax import advance_softmax, limit_scores
-from hetsched_kernels.paged_cache import DIM, HEADS, PAGE, SHARED, head_page, load_page
+from hetsched_kernels.paged_cache import DIM, HEADS, PAGE, SHARED, head_page, load_newest, load_page
 from hetsched_kernels.parts import onward, ptr, span
 from hetsched_kernels.tile import LANES
 from hetsched_kernels.tile_rows import TOGETHER, add_rows, dot_rows
@@ -51,6 +51,9 @@ def attend_pages(
     cache: InU8,
     pages: InI64,
     geometry: InI64,
+    recent: InU8,
+    recent_geometry: InI64,
+    fresh: int,
     out: OutF32,
     scratch: OutF32,
     head: int,
@@ -67,6 +70,10 @@ def attend_pages(
         cache: uint8, :func:`hetsched_kernels.paged_cache.page_bytes` a page.
         pages: int64, the sequence's page numbers in order.
         geometry: :func:`hetsched_kernels.paged_cache.page_geometry`.
+        recent: uint8, pages of float16 whose tokens a query sees instead, where they are of its own page: page p of the sequence is
+            page p mod 2 there. Empty for none.
+        recent_geometry: its :func:`hetsched_kernels.paged_cache.page_geometry`.
+        fresh: position from which on tokens are there.
         out: as ``q``; only the heads that share key-value head ``head`` are written.
         scratch: float32 [:func:`attend_pages_scratch`].
         head: the key-value head.
@@ -94,17 +101,21 @@ def attend_pages(
         first = p * size
         count = min(size, length - first)
         load_page(head_page(cache, geometry, pages[p], head), geometry, count, width, keys, values)
-        for a in range(asking):
-            stop = position + a // many + 1
-            seen = min(count, stop - first)
-            if seen <= 0:
-                continue
-            whole = (seen + TOGETHER - 1) // TOGETHER * TOGETHER
-            row, to = span(scores, 0, whole), span(totals, a * width, width)
-            dot_rows(ptr(queries, a * width), ptr(keys, 0), whole, width, scale, ptr(scores, 0))
-            limit_scores(row, first, max(stop - window, 0) if window > 0 else 0, first + seen, softcap)
-            advance_softmax(row, to, span(states, 2 * a, 2))
-            add_rows(ptr(scores, 0), ptr(values, 0), whole, width, ptr(totals, a * width))
+        for own in range(2):
+            if own == 1 and recent.shape[0] > 0 and first + size > position:
+                newest = head_page(recent, recent_geometry, p % 2, head)
+                load_newest(newest, recent_geometry, max(fresh - first, 0), count, width, keys, values)
+            for a in range(asking):
+                stop = position + a // many + 1
+                seen = min(count, stop - first)
+                if seen <= 0 or (stop <= first + size) != (own == 1):
+                    continue
+                whole = (seen + TOGETHER - 1) // TOGETHER * TOGETHER
+                row, to = span(scores, 0, whole), span(totals, a * width, width)
+                dot_rows(ptr(queries, a * width), ptr(keys, 0), whole, width, scale, ptr(scores, 0))
+                limit_scores(row, first, max(stop - window, 0) if window > 0 else 0, first + seen, softcap)
+                advance_softmax(row, to, span(states, 2 * a, 2))
+                add_rows(ptr(scores, 0), ptr(values, 0), whole, width, ptr(totals, a * width))
     for a in range(asking):
         to, own = span(out, (a // many * heads + head * many + a % many) * dim, dim), span(totals, a * width, dim)
         factor = _ONE / states[2 * a + 1]

@@ -232,6 +232,15 @@ def load_page(page: Any, geometry: Any, count: Any, width: Any, keys: Any, value
             _read_row(geometry[VALUES_AS], VALUE_GROUP, codes, scales, span(values, slot * width, dim))
 
 
+@block
+def load_newest(page: Any, geometry: Any, first: Any, count: Any, width: Any, keys: Any, values: Any) -> None:
+    """Tokens ``first`` to ``count`` of a head's page in float16, as :data:`load_page`."""
+    dim = geometry[DIM]
+    for slot in range(first, count):
+        _load_halves(as_u16(page, 2 * slot * dim, 2 * dim), span(keys, slot * width, dim))
+        _load_halves(as_u16(page, geometry[VALUES] + 2 * slot * dim, 2 * dim), span(values, slot * width, dim))
+
+
 @kernel
 def append_pages(
     key: InF32, value: InF32, cache: OutU8, pages: InI64, geometry: InI64, position: int, begin: int, count: int

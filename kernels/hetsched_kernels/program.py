@@ -29,7 +29,9 @@ from hetsched_kernels.lowlevel import alloca_once, intrinsic
 from hetsched_kernels.parts import array_from
 from hetsched_kernels.tables import STRIDE, Program, counters
 
-__all__ = ["Call", "Program", "array_slots", "clock_ns", "compile_program", "core", "counters", "run_program", "slots_of", "thunk"]
+__all__ = [
+    "Call", "Program", "addresses", "array_slots", "clock_ns", "compile_program", "core", "counters", "run_program", "slots_of", "thunk",
+]  # fmt: skip
 
 _lock = RLock()
 _thunks: dict[tuple[int, tuple[str, ...]], tuple[int, Any]] = {}
@@ -58,9 +60,8 @@ class Call(NamedTuple):
 def compile_program(steps: Sequence[Sequence[Call]]) -> Program:
     """A program of ``steps``; their kernels are compiled, or loaded from the cache."""
     calls = [core(call) for step in steps for call in step]
-    addresses = _addresses(calls)
     slots = [slots_of(call) for call in calls]
-    table = np.array([[a, s.ctypes.data] for a, s in zip(addresses, slots, strict=True)], np.int64).reshape(-1)
+    table = np.array([[a, s.ctypes.data] for a, s in zip(addresses(calls), slots, strict=True)], np.int64).reshape(-1)
     starts = np.cumsum([0, *(len(step) for step in steps)])
     return Program(table, starts.astype(np.int64), (*slots, *calls))
 
@@ -78,7 +79,7 @@ def slots_of(call: Call) -> Array:
     values: list[int] = []
     for kind, value in zip(entry.signature(*call.dtypes), call.args, strict=True):
         if isinstance(kind, types.Array):
-            values += [value.ctypes.data, value.size]
+            values += [value.__array_interface__["data"][0], value.size]
         elif isinstance(kind, types.Float):
             values.append(struct.unpack("<i", struct.pack("<f", value))[0])
         else:
@@ -97,7 +98,7 @@ def array_slots(call: Call) -> dict[int, int]:
     return out
 
 
-def _addresses(calls: Iterable[Call]) -> list[int]:
+def addresses(calls: Iterable[Call]) -> list[int]:
     """The thunk of each call; those that are new are compiled together."""
     calls = list(calls)
     keys = [(id(call.kernel), call.dtypes) for call in calls]

@@ -11,6 +11,7 @@ from typing import Any, Final
 from numba import types
 
 from hetsched_kernels import vectors as v
+from hetsched_kernels.compilation import block
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
 from hetsched_kernels.target import target
@@ -23,6 +24,13 @@ _PARAMETERS = (U8P, U8P, _I, F32P, I32P, F32P, F32P, _I, _I, _I, _I, F32P, I32P,
 _WORDS, _FLOATS = v.vector(v.I32, LANES), v.vector(v.F32, LANES)
 #: Int32 of the sums that are stored between products and scaling.
 STORED: Final = A * HEIGHT * LANES
+
+
+@block
+def group_step(fours: Any) -> Any:
+    """Fours of k that a tile takes at once, so that a group of ``fours`` of them, a multiple of CHUNK or half of it, is whole steps."""
+    whole = fours < HEIGHT or fours % HEIGHT == 0
+    return min(fours, HEIGHT) if whole else HEIGHT // 2
 
 
 def _products(b: Any, args: Any, first: Any, left: Any) -> None:

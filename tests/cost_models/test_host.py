@@ -442,3 +442,17 @@ def test_a_real_measurement_is_plausible(measured: HostMeasurement) -> None:
     assert measured.spread >= 0
     assert {f"matrix/{c}/{p}" for c in ("conv1x1", "conv", "depthwise", "gemm", "matmul") for p in ("f32", "i8")} <= set(measured.vector)
     assert measured.vector["elementwise"] == 1.0
+
+
+def test_memory_that_a_busy_machine_slows_still_gives_a_valid_soc() -> None:
+    """What a cache holds is then many times as fast as the elementwise reference, which memory bounds."""
+    from hetsched_cost_models.host.detect import detect
+    from hetsched_cost_models.host.measure import _assemble, _Together
+    from hetsched_cost_models.host.probes import Probe
+
+    names = ["vector/elementwise", "vector/copy", "vector/gather", "gemm/f32", "gemm/i8"]
+    probes = [Probe(name, 1e6, lambda: None) for name in names]
+    machine = detect()
+    together = _Together(machine.cores, 1e10, 1e10)
+    found = _assemble(machine, probes, [1e-3, 1e-4, 1e-6, 1e-5, 1e-5, 1e-6], together, 0.1, 0.5)
+    assert soc_of(machine, found).processors[0].utilisation["vector/gather"].value == 10.0

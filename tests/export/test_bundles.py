@@ -17,7 +17,7 @@ import pytest
 from hetsched.app.exporting import TARGETS, export
 from hetsched.app.planning import plan
 from hetsched.errors import OptionError, PlanError, UnsupportedModelError
-from hetsched.export.bundle import MANIFEST, read_bundle
+from hetsched.export.bundle import MANIFEST, BundleFolder, read_bundle
 from hetsched.export.llama_cpp import override_flags
 
 Save = Callable[..., Path]
@@ -128,6 +128,8 @@ def test_litert_alone(plan_file: Path, tmp_path: Path) -> None:
     ran = run_alone(tmp_path / "b", "--allow-cpu")
     assert ran.returncode == 0, ran.stderr
     assert "y: cosine 1.0000" in ran.stdout
+    (tmp_path / "b" / "golden" / "inputs.npz").write_bytes(b"")
+    assert "golden/inputs.npz is missing or was changed" in run_alone(tmp_path / "b", "--allow-cpu").stderr
 
 
 @needs("coremltools")
@@ -153,6 +155,7 @@ def test_context_binaries_are_for_one_soc(plan_file: Path, tmp_path: Path) -> No
     manifest = export(plan_file, "qnn", tmp_path / "b")
     contexts = [s for s in manifest.segments if s.file.endswith("-context.onnx")]
     assert contexts and all(s.processor == "npu" for s in contexts)
+    assert all(s.file in (tmp_path / "b" / "run_on_phone.sh").read_text() for s in contexts)
     check_target(tmp_path / "b", Target.of(soc("snapdragon-8-gen-3")))
     with pytest.raises(DelegateError, match=r"was made for snapdragon-8-gen-3 .* does not run on snapdragon-8-elite"):
         check_target(tmp_path / "b", Target.of(soc("snapdragon-8-elite")))
@@ -219,6 +222,54 @@ def test_a_changed_file_is_seen(plan_file: Path, tmp_path: Path) -> None:
     (tmp_path / "b" / name).unlink()
     with pytest.raises(PlanError, match=rf"'{name}' is missing"):
         read_bundle(tmp_path / "b")
+
+
+@needs("onnxruntime")
+def test_two_writers_at_once_do_not_meet(plan_file: Path, tmp_path: Path) -> None:
+    with BundleFolder(tmp_path / "b") as half:
+        half.write("a", b"1")
+        whole = export(plan_file, "ort", tmp_path / "b")
+        assert (half.path / "a").read_bytes() == b"1" and read_bundle(tmp_path / "b") == whole
+        half.finish(whole)
+    assert [p.name for p in (tmp_path / "b").iterdir()] != [] and not list(tmp_path.glob(".b.*"))
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    said = r"cannot write the bundle .*b: No space left on device; choose another place with -o"
+    with pytest.raises(OptionError, match=said), BundleFolder(tmp_path / "b") as folder:
+        folder.write("a", b"1")
+        raise OSError(28, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_may_have_any_name(tmp_path: Path) -> None:
+    with BundleFolder(tmp_path / "b") as folder:
+        arrays = {n: np.arange(3.0) for n in ("file", "allow_pickle", "a/b:0")}
+        read = dict(np.load(folder.path / folder.write_arrays("x.npz", arrays)))
+        assert set(read) == set(arrays) and read["file"].tolist() == [0, 1, 2]
+
+
+@needs("onnxruntime")
+def test_the_runner_says_which_input_is_wrong(plan_file: Path, tmp_path: Path) -> None:
+    export(plan_file, "ort", tmp_path / "b")
+    np.savez(tmp_path / "other.npz", z=np.zeros(3))
+    ran = run_alone(tmp_path / "b", "--allow-cpu", str(tmp_path / "other.npz"))
+    assert ran.returncode == 1 and "the input 'x' is missing, and the model wants f32 [1, 3, 8, 8]" in ran.stderr
+    ran = run_alone(tmp_path / "b", "--allow-cpu", str(tmp_path / "nothing.npz"))
+    assert ran.returncode == 1 and "is not a .npz file of the inputs" in ran.stderr
+
+
+@needs("onnxruntime")
+def test_files_outside_a_bundle_are_refused(plan_file: Path, tmp_path: Path) -> None:
+    export(plan_file, "ort", tmp_path / "b")
+    path = tmp_path / "b" / MANIFEST
+    raw = json.loads(path.read_text())
+    raw["segments"][0]["file"] = "../model.onnx"
+    path.write_text(json.dumps(raw))
+    with pytest.raises(PlanError, match=r"names '\.\./model.onnx', which is no file of the bundle"):
+        read_bundle(tmp_path / "b")
+    ran = run_alone(tmp_path / "b", "--allow-cpu")
+    assert ran.returncode == 1 and "../model.onnx is no file of this bundle" in ran.stderr
 
 
 def test_a_folder_of_something_else_stays(plan_file: Path, tmp_path: Path) -> None:

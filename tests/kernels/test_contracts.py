@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_kernels import codes, fence, measure
+from hetsched_kernels import code_cache, codes, fence, measure
 from hetsched_kernels.binary import binary_f32
 from hetsched_kernels.broadcast import broadcast_plan
 from hetsched_kernels.cast import cast
 from hetsched_kernels.chain import Operand, Step, compile_chain, operand_of
-from hetsched_kernels.compilation import source_digest
+from hetsched_kernels.code_cache import source_digest
 from hetsched_kernels.elementwise import unary_f32
 from hetsched_kernels.gather import gather
 from hetsched_kernels.window import conv_geometry
@@ -39,19 +39,18 @@ def test_wrong_dtype_is_refused() -> None:
         binary_f32(np.ones(3), np.ones(3), np.ones(3), codes.ADD, shape, a, b)
 
 
-def test_digest_covers_what_a_module_imports(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (
-        ("a", "from hetsched_kernels.b import f\n"),
-        ("b", "from hetsched_kernels.c import f\n"),
-        ("c", "x = 1\n"),
-        ("d", ""),
-    ):
+def test_a_process_keeps_the_digests_of_the_sources_that_it_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("a", "from hetsched_kernels.b import f\n"), ("b", ""), ("c", "from hetsched_kernels.b import f\n")):
         (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.setattr("hetsched_kernels.compilation._PACKAGE", tmp_path)
-    before = source_digest("a"), source_digest("d")
-    (tmp_path / "c.py").write_text("x = 2\n")
-    assert source_digest("a") != before[0]
-    assert source_digest("d") == before[1]
+    monkeypatch.setattr("hetsched_kernels.code_cache._PACKAGE", tmp_path)
+    before = source_digest("a")
+    (tmp_path / "b.py").write_text("x = 2\n")
+    assert source_digest("a") == before
+    made_late = source_digest("c")  # of the old b, which is what the process runs
+    (tmp_path / "b.py").write_text("")
+    code_cache._digest.cache_clear()
+    code_cache._source.cache_clear()
+    assert source_digest("c") == made_late
 
 
 shapes = st.lists(st.integers(0, 4), max_size=4)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched_kernels import codes, compilation, elf, native, objects
+from hetsched_kernels import code_cache, codes, elf, native, objects
 from hetsched_kernels.binary import binary_f32
 from hetsched_kernels.broadcast import broadcast_plan
 from hetsched_kernels.chain import chain_f32
@@ -103,16 +103,17 @@ def test_a_missing_function_is_an_error(image: Image) -> None:
 
 
 def test_code_is_kept_apart_for_every_change_of_what_it_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "_PACKAGE", tmp_path)
-    (tmp_path / "a.py").write_text("from hetsched_kernels import b, c as other\n")
-    (tmp_path / "b.py").write_text("from hetsched_kernels.d import (\n    one,\n)\n")
-    for name in "cde":
-        (tmp_path / f"{name}.py").write_text("")
-    before = compilation.source_digest("a")
-    for name in "bcd":
-        (tmp_path / f"{name}.py").write_text((tmp_path / f"{name}.py").read_text() + "# changed\n")
-        after = compilation.source_digest("a")
-        assert after != before
-        before = after
-    (tmp_path / "e.py").write_text("# nobody imports it\n")
-    assert compilation.source_digest("a") == before
+    texts = {"a": "from hetsched_kernels import b, c as other\n", "b": "from hetsched_kernels.d import (\n    one,\n)\n"}
+
+    def digest(changed: str) -> str:
+        """That of a process that finds the package with one module changed."""
+        folder = tmp_path / f"with {changed}"
+        folder.mkdir()
+        for name in "abcde":
+            (folder / f"{name}.py").write_text(texts.get(name, "") + ("# changed\n" if name == changed else ""))
+        monkeypatch.setattr(code_cache, "_PACKAGE", folder)
+        return code_cache.source_digest("a")
+
+    before = digest("")
+    assert len({before, *(digest(name) for name in "abcd")}) == 5
+    assert digest("e") == before  # nobody imports it

@@ -87,12 +87,26 @@ def vocabulary_fields() -> dict[str, Any]:
 def write_decoder(tmp_path: Path) -> WriteDecoder:
     """Write a small decoder of a family and return its path; ``blocks`` is Q8_0, Q4_1 or empty (all float32)."""
 
-    def write(family: str = "llama", blocks: str = "", vocabulary: bool = False) -> Path:
+    def write(family: str = "llama", blocks: str = "", vocabulary: bool = False, without: tuple[str, ...] = ()) -> Path:
         metadata, shapes = small.family_model(family)
+        shapes = {name: shape for name, shape in shapes.items() if name not in without}
         fields = metadata | (vocabulary_fields() if vocabulary else {})
         return write_file(tmp_path / f"{family}{blocks}.gguf", fields, small.seeded(shapes), blocks)
 
     return write
+
+
+@pytest.fixture
+def write_model() -> Callable[..., Path]:
+    """:func:`write_file`."""
+    return write_file
+
+
+@pytest.fixture
+def small_llama() -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Metadata and arrays of a small llama, as a GGUF file holds them."""
+    metadata, shapes = small.family_model("llama")
+    return metadata, small.seeded(shapes)
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import pytest
 
 from hetsched.errors import ModelError, OptionError, UnsupportedModelError
 from hetsched.frontends import load
+from hetsched.language.precision import precision_of
 from hetsched.language.session import LanguageModel
 from hetsched.reference import run
 
@@ -29,7 +30,7 @@ def correlation(a: Any, b: Any) -> float:
 
 
 FAMILIES = (
-    "llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi2", "phi3", "mixtral", "mixtral-apart", "qwen3moe",
+    "llama", "llama3", "qwen2", "qwen3", "gemma", "gemma2", "gemma3", "phi2", "phi3", "mixtral", "mixtral-apart", "qwen3moe", "mamba",
 )  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def test_a_step_computes_what_the_graph_says(write_decoder: WriteDecoder, family
         at_once = model.compute(IDS, table)
         np.testing.assert_allclose(at_once[0], want[-1], atol=4e-3 * scale)
         table.cut(33)
-        again = model.compute(IDS[33:], table, scored=2)
+        assert table.length == (0 if family == "mamba" else 33)
+        again = model.compute(IDS[table.length :], table, scored=2)
         np.testing.assert_allclose(again, want[-2:], atol=4e-3 * scale)
 
 
@@ -66,6 +68,23 @@ def test_weights_are_computed_on_as_they_are_stored(write_decoder: WriteDecoder,
         np.testing.assert_array_equal(mapped.compute(IDS, mapped.sequence(), scored=len(IDS)), got)
 
 
+def test_sensitive_weights_meet_16_bits(write_decoder: WriteDecoder) -> None:
+    """By default the down projections at both ends; a list instead of it; all of them are the other precision."""
+    path = write_decoder("llama", "Q8_0")
+    want, errors = reference_scores(path, IDS), {}
+    for protect in (None, (), ("*ffn_down*",), ("*",)):
+        with LanguageModel(path, context=48, protect=protect) as model:
+            got = model.compute(IDS, model.sequence(), scored=len(IDS)).copy()
+        errors[protect] = 1 - correlation(got, want)
+    assert errors["*",] < 1e-5 < errors[None] <= errors[()] and errors["*ffn_down*",] <= errors[()]
+    names = [f"blk.{i}.{role}.weight" for i in range(6) for role in ("ffn_up", "ffn_down")]
+    default = precision_of("w4a8", names, None)
+    assert [n for n in names if default.of(n) == "int16"] == [f"blk.{i}.ffn_down.weight" for i in (0, 1, 4, 5)]
+    assert {precision_of("w4a16", names, ()).of(n) for n in names} == {"int16"}
+    with pytest.raises(OptionError, match=r"the protected weights 'down' are none of the model's"):
+        LanguageModel(path, protect=("down",))
+
+
 @pytest.mark.parametrize("kv", [("fp16", "fp16"), ("int8", "int8"), ("int8", "int4"), ("fp8", "fp8")])
 @pytest.mark.parametrize("page", [16, 64])
 def test_formats_of_the_cache(write_decoder: WriteDecoder, kv: tuple[str, str], page: int) -> None:
@@ -74,6 +93,30 @@ def test_formats_of_the_cache(write_decoder: WriteDecoder, kv: tuple[str, str], 
     with LanguageModel(path, context=48, kv=kv, page=page) as model:
         got = model.compute(IDS, model.sequence(), scored=len(IDS))
     assert correlation(got, want) >= (0.9999 if kv == ("fp16", "fp16") else 0.999 if kv == ("int8", "int8") else 0.98)
+
+
+def test_the_newest_tokens_are_float16_too(write_decoder: WriteDecoder) -> None:
+    """A token sees its own page in float16 beside a cache of few bits: one by one, several at once, cut, forked, in turn with another."""
+    path = write_decoder("qwen3")
+    with LanguageModel(path, context=48) as model:
+        plain = model.compute(IDS[:16], model.sequence(), scored=16).copy()
+    with LanguageModel(path, context=48, kv=("int8", "int4"), page=16, pool_tokens=240) as model:
+        a, b = model.sequence(), model.sequence()
+        apart = []
+        for n, token in enumerate(IDS):
+            apart.append(model.compute([token], a)[0].copy())
+            if n % 5 == 0:
+                model.compute([7, n], b)
+        np.testing.assert_array_equal(apart[:16], plain)
+        together = model.sequence()
+        for first in range(0, len(IDS), 10):
+            got = model.compute(IDS[first : first + 10], together, scored=10)
+            np.testing.assert_allclose(got, apart[first : first + 10], rtol=1e-4, atol=1e-5)
+        shared = together.fork()
+        for table in (together, shared):
+            table.cut(37)
+            np.testing.assert_allclose(model.compute(IDS[37:], table, scored=3), apart[37:], rtol=1e-4, atol=1e-5)
+        assert correlation(apart[17], reference_scores(path, IDS)[17]) < 0.999999
 
 
 def test_two_sequences_do_not_see_each_other(write_decoder: WriteDecoder) -> None:
@@ -87,6 +130,26 @@ def test_two_sequences_do_not_see_each_other(write_decoder: WriteDecoder) -> Non
         np.testing.assert_array_equal(model.compute([5], shared), one)
         a.cut(0)
         np.testing.assert_array_equal(model.compute(IDS[:20], a), first)
+
+
+def test_states_belong_to_their_sequence(write_decoder: WriteDecoder) -> None:
+    """A state of a fixed size goes with a fork, and cannot go back: a sequence that is cut begins anew."""
+    with LanguageModel(write_decoder("mamba"), context=48) as model:
+        a, b = model.sequence(), model.sequence()
+        first = model.compute(IDS[:20], a).copy()
+        model.compute(IDS[20:], b)
+        shared = a.fork()
+        one = model.compute([5], a).copy()
+        np.testing.assert_array_equal(model.compute([5], shared), one)
+        shared.cut(20)
+        assert shared.length == 0 and not shared.states.any() and a.states.any()
+        np.testing.assert_array_equal(model.compute(IDS[:20], shared), first)
+        shared.adopt(b, 7)
+        assert shared.length == 0
+        model.residency.begin_with(shared, [*IDS[:20], 5, 9])
+        assert shared.length in (0, 21)
+        got = model.compute([*IDS[:20], 5, 9][shared.length :], shared)
+        np.testing.assert_allclose(got, model.compute([9], a), atol=1e-5 * np.abs(got).max())
 
 
 def test_several_threads_compute_the_same(write_decoder: WriteDecoder) -> None:
@@ -111,8 +174,8 @@ def test_prompts_longer_than_a_step(write_decoder: WriteDecoder, monkeypatch: py
 
 
 def test_what_is_refused(write_decoder: WriteDecoder, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match="no decoder with an embedding and positions"):
-        LanguageModel(write_decoder("mamba"))
+    with pytest.raises(UnsupportedModelError, match="no decoder with an embedding and caches"):
+        LanguageModel(write_decoder("llama", without=("token_embd.weight", "output.weight")))
     path = write_decoder()
     with pytest.raises(OptionError, match="the precision 'w2' is not one that text is generated with"):
         LanguageModel(path, precision="w2")

@@ -75,30 +75,6 @@ def test_integers_come_in_qdq_form(save: Save) -> None:
     np.testing.assert_array_equal(run(model, feeds)[0], run(path.read_bytes(), feeds)[0])
 
 
-def test_half_computes_in_float16_between_float32_ends(save: Save) -> None:
-    graph = load(save(FLOAT))
-    model = onnx_model(graph, graph.ops, ends_of(graph, graph.ops), half=True)
-    read = onnx.load_from_string(model)
-    assert {t.data_type for t in read.graph.initializer} == {onnx.TensorProto.FLOAT16}
-    assert {i.type.tensor_type.elem_type for i in (*read.graph.input, *read.graph.output)} == {onnx.TensorProto.FLOAT}
-    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
-    exact, half = (run(onnx_model(graph, graph.ops, ends_of(graph, graph.ops), half=h), {"x": x})[0] for h in (False, True))
-    np.testing.assert_allclose(half, exact, rtol=5e-3, atol=5e-2)
-    assert (half != exact).any()
-
-
-def test_masks_keep_within_float16(save: Save) -> None:
-    graph = load(save("g (float[2] x) => (float[2] y) <float[2] m = {-3.4028235e38, 1}> { y = Add(x, m) }"))
-    got = run(onnx_model(graph, graph.ops, ends_of(graph, graph.ops), half=True), {"x": np.zeros(2, np.float32)})[0]
-    assert np.isfinite(got).all() and got[0] == np.finfo(np.float16).min
-
-
-def test_half_refuses_integers(save: Save) -> None:
-    graph = load(save(QDQ))
-    with pytest.raises(UnsupportedModelError, match="not written in float16"):
-        onnx_model(graph, graph.ops, ends_of(graph, graph.ops), half=True)
-
-
 def test_what_is_no_onnx_operator_is_refused_by_name() -> None:
     tensors = {n: Tensor(n, (2,), DType.F32, Role.INPUT if n == "x" else Role.OUTPUT) for n in ("x", "y")}
     graph = Graph("g", tensors, (Op("odd", "NoSuchThing", ("x",), ("y",)),), ("x",), ("y",))

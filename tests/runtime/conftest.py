@@ -101,7 +101,7 @@ def chain() -> Callable[..., Graph]:
 def against_ort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Any, Any]]:
     """Run ONNX nodes through loader, lowering and workers, and with ONNX Runtime.
 
-    ``against_ort(nodes, feeds, constants={}, precision="f32", passes=False)`` returns ``(ours, theirs)``, arrays by output
+    ``against_ort(nodes, feeds, constants={}, precision="f32", passes=False, opset=21)`` returns ``(ours, theirs)``, arrays by output
     name; ``nodes`` is a list of ``(type, inputs, outputs, attributes)`` and the last node's outputs are the graph's.
     """
     import numpy as np
@@ -115,8 +115,9 @@ def against_ort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple
     count = iter(range(1_000_000))
 
     def run(
-        nodes: list[Any], feeds: dict[str, Any], constants: dict[str, Any] | None = None, precision: str = "f32", passes: bool = False
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        nodes: list[Any], feeds: dict[str, Any], constants: dict[str, Any] | None = None, precision: str = "f32", passes: bool = False,
+        opset: int = 21,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         import onnxruntime as ort
 
         protos = [helper.make_node(t, i, o, name=f"n{k}", **a) for k, (t, i, o, a) in enumerate(nodes)]
@@ -124,7 +125,7 @@ def against_ort(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple
         outputs = [onnx.ValueInfoProto(name=o) for o in nodes[-1][2]]
         values = [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
         graph = helper.make_graph(protos, "nodes", inputs, outputs, values)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
         path = folder / f"m{next(count)}.onnx"
         onnx.save(model, path)
         options = ort.SessionOptions()

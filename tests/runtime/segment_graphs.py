@@ -73,3 +73,40 @@ def windows(*left_out: str) -> str:
         values("b3", 5, 3),
     ))  # fmt: skip
     return f"g (float[1,4,7,5] x) => ({outputs(WINDOWS, 'flat', *left_out)}) <{consts}> {{{WINDOWS}\n}}"
+
+
+#: Forms that a writer easily gets wrong, each a graph of its own: written right, or refused (by name, where that is in order).
+TRAPS = {
+    "slice_to_the_end": """g (float[2,6] x) => (float[2,5] y) <int64[1] s = {1}, int64[1] e = {9223372036854775807}, int64[1] a = {1}> {
+        y = Slice(x, s, e, a) }""",
+    "one_bound": "g (float[8] x) => (float[8] y) <float k = {1000000}, float l = {1}> { b = Mul(x, k) y = Clip(b, l) }",
+    "computed_indices_from_the_end": """g (float[5,3] x, float[4] f) => (float[4,3] y) <float l = {-2}, float h = {-1}> {
+        c = Clip(f, l, h) i = Cast <to = 7> (c) y = Gather(x, i) }""",
+    "a_column_added": """g (float[2,2] x) => (float[2,2] y) <float[2,2] w = {1, 2, 3, 4}, float[2,1] c = {5, -5}> {
+        y = Gemm <transB = 1> (x, w, c) }""",
+    "a_matrix_added": """g (float[2,2] x) => (float[2,3] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2,3] c = {5, -5, 1, 2, 3, 4}> {
+        y = Gemm <transB = 1, beta = 2.0> (x, w, c) }""",
+    "wide_integers": """g (float[4] x) => (int64[4] y) <int64[4] k = {1, -2, 3, 4}, int64 l = {-1}> {
+        c = Cast <to = 7> (x) a = Add(c, k) y = Clip(a, l) }""",
+    "integers_beyond_32_bits": "g (float[2] x) => (int64[2] y) <int64[2] k = {1, 4294967297}> { c = Cast <to = 7> (x) y = Add(c, k) }",
+    "whole_exponent": "g (float[4] x) => (float[4] y) <int64 k = {2}> { y = Pow(x, k) }",
+    "remainders_with_a_sign": "g (float[4] x, float[4] z) => (float[4] y) { y = Mod <fmod = 1> (x, z) }",
+    "truth": "g (float[4] x) => (bool[4] y) <float z = {0}> { y = Greater(x, z) }",
+    "words_of_the_format": "g (float[4] func) => (float[4] tensor) { tensor = Relu(func) }",
+    "factors_beside_the_sizes": """g (float[1,1,5,5] x) => (float[1,1,6,6] y) <float[4] s = {1, 1, 1.3, 1.3}> {
+        y = Resize <mode = "linear"> (x, , s) }""",
+    "averages_while_shrinking": """g (float[1,1,8,8] x) => (float[1,1,4,4] y) <float[4] s = {1, 1, 0.5, 0.5}> {
+        y = Resize <mode = "linear", antialias = 1> (x, , s) }""",
+    "nearest_below": """g (float[1,1,3,3] x) => (float[1,1,6,6] y) <float[4] s = {1, 1, 2, 2}> {
+        y = Resize <mode = "nearest", nearest_mode = "floor"> (x, , s) }""",
+    "transposed_to_a_shape": """g (float[1,1,3,3] x) => (float[1,1,6,6] y) <float[1,1,3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> {
+        y = ConvTranspose <strides = [2, 2], output_shape = [6, 6]> (x, w) }""",
+    "scales_along_the_sum": """g (float[3,2] x) => (float[3,2] y) <float s = {0.05}, uint8 z = {120}, float[2] t = {0.01, 0.1},
+        int8[2] o = {0, 0}, float u = {0.2}, int8[2,2] w = {10, -20, 127, 3}> {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) v = DequantizeLinear <axis = 0> (w, t, o)
+        m = MatMul(d, v) l = QuantizeLinear(m, u, z) y = DequantizeLinear(l, u, z) }""",
+    "two_scales": """g (float[8] x) => (float[8] y) <float s = {0.05}, int8 z = {3}, float u = {0.2}> {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) e = DequantizeLinear(q, u, z) a = Relu(d) b = Relu(e) y = Sub(a, b) }""",
+}
+#: Largest difference where a result is quantized: one step of it.
+STEPS = {"scales_along_the_sum": 0.2001}

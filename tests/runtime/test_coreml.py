@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segment_graphs import QDQ, arithmetic, movement, windows
+from segment_graphs import QDQ, STEPS, TRAPS, arithmetic, movement, windows
 
 from hetsched.errors import DelegateError, ExecutionError, UnsupportedModelError
 from hetsched.frontends import load
@@ -49,6 +49,57 @@ def test_every_node(text: str, count: int, save: Save, tmp_path: Path) -> None:
     assert len(wanted) == count
     for name in wanted:
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+_REFUSED = {
+    "integers_beyond_32_bits", "remainders_with_a_sign", "factors_beside_the_sizes", "averages_while_shrinking", "nearest_below",
+    "transposed_to_a_shape",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_what_is_easily_written_wrong(name: str, save: Save, tmp_path: Path) -> None:
+    if name in _REFUSED:
+        with pytest.raises(UnsupportedModelError, match="Core ML"):
+            written(save, tmp_path, TRAPS[name])
+        return
+    wanted, got = written(save, tmp_path, TRAPS[name])
+    for n in wanted:
+        np.testing.assert_allclose(got[n], wanted[n], rtol=1e-3, atol=STEPS.get(name, 1e-4))
+
+
+def test_a_mask_stays_finite_in_float16(save: Save, tmp_path: Path) -> None:
+    text = """g (float[2,3] x) => (float[2,3] y) <float[2,3] k = {1, 0, 0, 0, 1, 1}, float m = {-3.4e38}> {
+        a = Mul(k, m) b = Add(x, a) y = Softmax(b) }"""
+    wanted, got = written(save, tmp_path, text, half=True)
+    np.testing.assert_allclose(got["y"], wanted["y"], atol=2e-3)
+
+
+def test_4_bit_weights_stay_4_bit(save: Save, tmp_path: Path, plan_by_hand: HandPlan) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    rng = np.random.default_rng(3)
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[2,256] x) => (float[2,64] y) {
+            y = com.microsoft.MatMulNBits <K = 256, N = 64, bits = 4, block_size = 32> (x, b, s, z) }""")
+    held: dict[str, Any] = {"b": rng.integers(0, 256, (64, 8, 16)).astype(np.uint8), "s": rng.random(512).astype(np.float32)}
+    held["z"] = rng.integers(0, 256, 256).astype(np.uint8)
+    model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in held.items())
+    graph = load(save(model))
+    mil_package(graph, graph.ops, ends_of(graph, graph.ops), tmp_path / "m.mlpackage", half=False, units="npu")
+    stored = (tmp_path / "m.mlpackage/Data/com.apple.CoreML/weights/weight.bin").stat().st_size
+    assert 64 * 256 / 2 < stored < 64 * 256, "half a byte a weight, with scales and zero points"
+    x = {"x": rng.standard_normal((2, 256)).astype(np.float32)}
+    with compile_plan(graph, plan_by_hand(graph, delegate="coreml")) as executable:  # the weights' file is still there
+        np.testing.assert_allclose(executable.run(x).outputs["y"], run(graph, x)["y"], rtol=1e-3, atol=1e-2)
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    assert coreml.passed(np.array([5, -7])).dtype == np.int32 and coreml.passed(np.array([True])).tolist() == [1]
+    with pytest.raises(ValueError, match="32 bits"):
+        coreml.passed(np.array([2**40]))
 
 
 def test_float16_inside(save: Save, tmp_path: Path) -> None:
@@ -128,3 +179,4 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_ends_are_core_mls() -> None:
     assert names_in(("a/b:0", "a_b_0", "0", "ü")) == {"a/b:0": "a_b_0", "a_b_0": "a_b_0_", "0": "t_0", "ü": "t__"}
+    assert names_in(("func", "x")) == {"func": "func_", "x": "x"}

@@ -73,3 +73,16 @@ def test_a_cache_and_a_mask_of_integers_are_refused() -> None:
     assert "its mask 'mask' is i64" in (supported(graph.ops[0], graph, "f32") or "")
     feeds = rows() | {"mask": noise(TQ, TK), "past": noise(B, KV, 1, D)}
     assert "has a cache" in (supported(graph_of(feeds, y).ops[0], graph_of(feeds, y), "f32") or "")
+
+
+@pytest.mark.parametrize("queries", [5, 9])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("flat", [False, True])
+def test_attention_of_the_model_file_itself(against_ort: Callable[..., Any], queries: int, causal: int, flat: bool) -> None:
+    """It says nowhere how many sequences there are, and its order counts from the first key."""
+    shapes = {"q": (3, 4, queries, 8), "k": (3, 2, 7, 8), "v": (3, 2, 7, 8)}
+    shapes = {n: (s[0], s[2], s[1] * s[3]) if flat else s for n, s in shapes.items()}
+    attributes = {"is_causal": causal, **({"q_num_heads": 4, "kv_num_heads": 2} if flat else {})}
+    feeds = {n: noise(*s, seed=i) for i, (n, s) in enumerate(shapes.items())}
+    ours, theirs = against_ort([("Attention", [*feeds], ["y"], attributes)], feeds, opset=23)
+    np.testing.assert_allclose(ours["y"], theirs["y"], rtol=1e-4, atol=1e-5)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from segment_graphs import QDQ, arithmetic, movement, windows
+from segment_graphs import QDQ, STEPS, TRAPS, arithmetic, movement, windows
 
 from hetsched.errors import DelegateError, ExecutionError, UnsupportedModelError
 from hetsched.frontends import load
@@ -56,6 +56,24 @@ def test_every_node(text: str, count: int, save: Save) -> None:
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
+_REFUSED = {
+    "remainders_with_a_sign", "factors_beside_the_sizes", "averages_while_shrinking", "nearest_below", "transposed_to_a_shape",
+    "two_scales",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("passes", [False, True])
+@pytest.mark.parametrize("name", TRAPS)
+def test_what_is_easily_written_wrong(name: str, passes: bool, save: Save) -> None:
+    if name in _REFUSED:
+        with pytest.raises(UnsupportedModelError, match="TFLite"):
+            written(save, TRAPS[name], passes)
+        return
+    wanted, got, _ = written(save, TRAPS[name], passes)
+    for n in wanted:
+        np.testing.assert_allclose(got[n], wanted[n], rtol=1e-3, atol=STEPS.get(name, 1e-4))
+
+
 def test_a_chain_of_images_is_turned_at_its_ends_only(save: Save) -> None:
     text = """
     g (float[1,3,8,8] x) => (float[1,3,4,4] y) <float[3,3,1,1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3,1,1] s = {1, 2, 3}> {
@@ -89,41 +107,56 @@ def test_what_cannot_be_written_is_refused_by_name(save: Save, plan_by_hand: Han
     assert refusal(graph, graph.ops[0]) is None and refusal(graph, graph.ops[1]) == "there is no TFLite operator for Sinh"
     with pytest.raises(UnsupportedModelError, match=r"Sinh\) cannot run with LiteRT: there is no TFLite operator for Sinh"):
         compile_plan(graph, plan_by_hand(graph, delegate="neuropilot"))
-    uneven = load(save("g (float[1,1,5,5] x) => (float[1,1,6,6] y) { y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (x) }"))
-    with pytest.raises(UnsupportedModelError, match=r"AveragePool\): TFLite's average pooling leaves out padding only where it is its own"):
-        compile_plan(uneven, plan_by_hand(uneven, delegate="neuropilot"))
+    w, r = (", ".join(["0.1"] * n) for n in (32, 64))
+    text = f"<float[1,16,2] w = {{{w}}}, float[1,16,4] r = {{{r}}}> {{ y = LSTM <hidden_size = 4> (x, w, r) }}"
+    recurrent = load(save(f"g (float[3,1,2] x) => (float[3,1,1,4] y) {text}"))
+    with pytest.raises(UnsupportedModelError, match=r"recurrent layers \(LSTM\) are not written for TFLite, .*: plan them on the CPU"):
+        compile_plan(recurrent, plan_by_hand(recurrent, delegate="neuropilot"))
 
 
-class Failing:
-    """An interpreter whose ``n``-th invocation fails."""
-
-    def __init__(self, inner: Any, n: int) -> None:
-        self.inner, self.n, self.runs = inner, n, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def invoke(self) -> None:
-        self.runs += 1
-        if self.runs == self.n:
-            raise RuntimeError("out of memory\nmore")
-        self.inner.invoke()
+@pytest.mark.parametrize(
+    ("out", "attributes"),
+    [
+        ("1,2,6,6", "pads = [1, 1, 1, 1], kernel_shape = [2, 2]"),
+        ("1,2,3,2", "pads = [1, 1, 1, 0], kernel_shape = [3, 3], strides = [2, 2]"),
+        ("1,2,3,3", "pads = [0, 0, 0, 0], kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1"),
+        ("1,2,3,3", "pads = [0, 0, 1, 1], kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1, count_include_pad = 1"),
+        ("1,2,3,3", 'auto_pad = "SAME_LOWER", kernel_shape = [2, 2], strides = [2, 2]'),
+        ("1,2,3,3", "pads = [1, 1, 1, 1], kernel_shape = [3, 3], strides = [2, 2], count_include_pad = 1"),
+    ],
+)
+def test_averages_count_padding_where_the_node_does(out: str, attributes: str, save: Save) -> None:
+    wanted, got, _ = written(save, f"g (float[1,2,5,5] x) => (float[{out}] y) {{ y = AveragePool <{attributes}> (x) }}")
+    np.testing.assert_allclose(got["y"], wanted["y"], rtol=1e-5, atol=1e-6)
 
 
 def test_a_failing_invocation_names_the_node(chain: Any, plan_by_hand: HandPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = neuropilot.opened
-    monkeypatch.setattr(neuropilot, "opened", lambda job, ends: Failing(real(job, ends), 3))
+    real, runs = neuropilot.opened, []
+
+    def opened(job: Any, ends: Any) -> Any:
+        def predict(feeds: Any) -> Any:
+            runs.append(1)
+            if len(runs) in {3, 5}:
+                raise RuntimeError("out of memory\nmore")
+            return inner(feeds)
+
+        inner = real(job, ends)
+        return predict
+
+    monkeypatch.setattr(neuropilot, "opened", opened)
     graph, x = chain("Relu"), {"x": np.linspace(-1, 1, 8, dtype=np.float32)}
     with compile_plan(graph, plan_by_hand(graph, delegate="neuropilot")) as executable:
         executable.run(x, repeat=2)
         with pytest.raises(ExecutionError, match=r"LiteRT failed in op0 \(nodes '/user/node_0', …\): out of memory$"):
             executable.run(x)
         np.testing.assert_array_equal(executable.run(x).outputs["t0"], np.maximum(x["x"], 0))
+        with pytest.raises(ExecutionError, match=r"LiteRT failed in op0 .*: out of memory$"):
+            executable.run(x, observe=True)
 
 
 def test_an_empty_sdk_is_told_from_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec: Any = None
-    monkeypatch.setattr(neuropilot.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(DelegateError, match="is not installed"):
         neuropilot.compiler_plugin()
     spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
@@ -133,7 +166,7 @@ def test_an_empty_sdk_is_told_from_a_real_one(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "libLiteRtCompilerPlugin_MediaTek.so").write_bytes(b"")
     assert neuropilot.compiler_plugin().name == "libLiteRtCompilerPlugin_MediaTek.so"
-    assert "compiled for MT69xx" in load_delegate("neuropilot").probe().builds
+    assert "SDK is here" in load_delegate("neuropilot").probe().builds
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ def _assemble(
         times.setdefault(probe.name, []).append((probe, s))
     vector = {name.removeprefix("vector/"): rate(ps) for name, ps in times.items() if name.startswith("vector/")}
     base = vector["elementwise"]
-    factors = {kind: base / r for kind, r in vector.items()}
+    factors = {kind: max(base / r, _LEAST_FACTOR) for kind, r in vector.items()}  # memory may be slow, and a cache is not
     factors["view"] = factors["copy"]  # the runtime copies a reshaped tensor to its own buffer
     rates: dict[str, float] = {}
     for name, ps in times.items():

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from hetsched.errors import HetschedError
 from hetsched.graph import Graph, Op
 from hetsched.runtime.delegates.base import Delegate, Probe, SegmentJob, Ticket
+from hetsched.runtime.failures import blamed, compiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ class MixedDelegate:
             ops = tuple(op for _, op in run)
             delegate = self._delegates[ops[0].name]
             segment = job.segment.model_copy(update={"ops": tuple(op.name for op in ops)})
-            parts.append((delegate, delegate.compile(replace(job, segment=segment, ops=ops))))
+            with compiling(delegate.name, segment.index):
+                parts.append((delegate, delegate.compile(replace(job, segment=segment, ops=ops))))
         return _MixedSegment(tuple(name for _, part in parts for name in part.stamped), tuple(parts))
 
     def _part(self, position: int, op: Op) -> tuple[str, int]:
@@ -59,7 +62,11 @@ class MixedDelegate:
         waits = iter((ticket.wait,))
         for number, (delegate, part) in enumerate(compiled.parts):
             stamps: list[int] = []
-            delegate.submit(part, replace(ticket, wait=next(waits, _nothing), signal=_nothing, stamps=stamps))
+            try:
+                delegate.submit(part, replace(ticket, wait=next(waits, _nothing), signal=_nothing, stamps=stamps))
+            except HetschedError as e:
+                blamed(e, delegate.name)
+                raise
             ticket.stamps.extend(stamps if number == 0 else stamps[1:])
         ticket.signal()
 

@@ -8,35 +8,26 @@ numbers count, the times mean nothing.
 from __future__ import annotations
 
 import importlib.util
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from hetsched.errors import DelegateError, ExecutionError, UnsupportedModelError
+from hetsched.errors import DelegateError, UnsupportedModelError, first_line
 from hetsched.graph import Graph, Op
-from hetsched.lowering.onnx_segment import Ends, ends_of
+from hetsched.lowering.onnx_segment import Ends
 from hetsched.lowering.tflite import refusal, tflite_model
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
+from hetsched.runtime.delegates.chatter import without_chatter
+from hetsched.runtime.delegates.segments import Array, CopiedSegment, Predict, check_ops, copied_segment, submit_copied, uncalibrated
 from hetsched.runtime.support import node_names, unreadable_constant
 
 _SDK = "ai_edge_litert_sdk_mediatek"
 #: LiteRT's plug-in that compiles for an APU.
 _COMPILER = "libLiteRtCompilerPlugin_MediaTek.so"
 _PRECISIONS = ("f32", "f16", "w8a8")
+_ABSENT = "LiteRT is not installed: install hetsched[litert]"
 _STAND_IN = "LiteRT's interpreter on the CPU"
-
-
-@dataclass(slots=True)
-class _TfliteSegment:
-    stamped: tuple[str, ...]
-    label: str
-    interpreter: Any
-    job: SegmentJob
-    ends: Ends
-    watched: tuple[Any, Ends] | None = None
 
 
 class NeuropilotDelegate:
@@ -49,10 +40,10 @@ class NeuropilotDelegate:
         try:
             found = version("ai-edge-litert")
         except PackageNotFoundError:
-            return Probe(False, reason="LiteRT is not installed: install hetsched[litert]")
+            return Probe(False, reason=_ABSENT)
         try:
             compiler_plugin()
-            builds = "TFLite models, compiled for MT69xx by MediaTek's SDK"
+            builds = "TFLite models; MediaTek's SDK is here, and they are not compiled with it yet"
         except DelegateError as e:
             builds = f"TFLite models, not compiled for an APU: {e}"
         return Probe(True, found, devices=("CPU",), runs="numerics, on the CPU", builds=builds, emulated=_STAND_IN)
@@ -61,30 +52,17 @@ class NeuropilotDelegate:
         """What can be written as TFLite operators."""
         if precision not in _PRECISIONS:
             return f"TFLite models are written in {', '.join(_PRECISIONS)}, not in {precision}"
-        if precision == "w8a8" and not any(graph.tensors[n].quantization is not None for n in (*op.inputs, *op.outputs) if n):
-            return "it is planned in w8a8, and the model has no Q/DQ around it: calibrate ranges and plan again"
-        return unreadable_constant(op, graph) or refusal(graph, op)
+        floats = uncalibrated(op, graph, precision) if precision == "w8a8" else None
+        return floats or unreadable_constant(op, graph) or refusal(graph, op)
 
-    def compile(self, job: SegmentJob) -> _TfliteSegment:
+    def compile(self, job: SegmentJob) -> CopiedSegment:
         """Write the segment as a model and open it in the interpreter."""
-        for op in job.ops:
-            reason = self.supports(op, job.graph, job.precision[op.name])
-            if reason is not None:
-                raise UnsupportedModelError(f"node {node_names(op)} ({op.type}) cannot run with LiteRT: {reason}")
-        ends = ends_of(job.graph, job.ops)
-        name = job.ops[0].name if len(job.ops) == 1 else f"segment {job.segment.index}"
-        return _TfliteSegment((name,), ", ".join(node_names(op) for op in job.ops[:3]), opened(job, ends), job, ends)
+        check_ops(job, self.supports, "with LiteRT")
+        return copied_segment(job, "LiteRT", lambda part, ends: opened(part, ends))
 
-    def submit(self, compiled: _TfliteSegment, ticket: Ticket) -> None:
+    def submit(self, compiled: CopiedSegment, ticket: Ticket) -> None:
         """Invoke the interpreter, and copy inputs and results: its tensors are its own."""
-        ticket.wait()
-        ticket.stamps.append(time.perf_counter_ns())
-        if ticket.observe is None:
-            _invoke(compiled, compiled.interpreter, compiled.ends, ticket)
-        else:
-            _observed(compiled, ticket, ticket.observe)
-        ticket.stamps.append(time.perf_counter_ns())
-        ticket.signal()
+        submit_copied(compiled, ticket)
 
 
 def compiler_plugin() -> Path:
@@ -103,8 +81,27 @@ def compiler_plugin() -> Path:
     return library
 
 
-def opened(job: SegmentJob, ends: Ends) -> Any:
+def opened(job: SegmentJob, ends: Ends) -> Predict:
     """An interpreter of the segment's model.
+
+    Raises:
+        UnsupportedModelError: TFLite has no such operator, or LiteRT refuses the model.
+        DelegateError: LiteRT is not installed.
+    """
+    interpreter = interpreted(job.graph, job.ops, ends)[1]
+    inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def predict(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        for detail, name in zip(inputs, ends.inputs, strict=True):
+            interpreter.set_tensor(detail["index"], feeds[name].reshape(detail["shape"]))
+        interpreter.invoke()
+        return {name: interpreter.get_tensor(detail["index"]) for detail, name in zip(outputs, ends.outputs, strict=True)}
+
+    return predict
+
+
+def interpreted(graph: Graph, ops: Sequence[Op], ends: Ends) -> tuple[bytes, Any]:
+    """Operators as a TFLite model, and LiteRT's interpreter of it, which has the graph's shapes.
 
     Raises:
         UnsupportedModelError: TFLite has no such operator, or LiteRT refuses the model.
@@ -113,57 +110,16 @@ def opened(job: SegmentJob, ends: Ends) -> Any:
     try:
         from ai_edge_litert.interpreter import Interpreter
     except ImportError as e:
-        raise DelegateError("LiteRT is not installed: install hetsched[litert]") from e
-    model = tflite_model(job.graph, job.ops, ends)
+        raise DelegateError(_ABSENT) from e
+    model = tflite_model(graph, ops, ends)
     try:
-        interpreter = Interpreter(model_content=model, num_threads=1)
-        interpreter.allocate_tensors()
+        with without_chatter():
+            interpreter = Interpreter(model_content=model, num_threads=1)
+            interpreter.allocate_tensors()
     except Exception as e:
-        raise UnsupportedModelError(f"LiteRT refuses segment {job.segment.index} ({node_names(job.ops[0])}, …): {_first_line(e)}") from e
-    return interpreter
-
-
-def _invoke(compiled: _TfliteSegment, interpreter: Any, ends: Ends, ticket: Ticket) -> None:
-    buffers = compiled.job.buffers
-    _feed(interpreter, ends, buffers, ticket)
-    ticket.check()
-    try:
-        interpreter.invoke()
-    except Exception as e:
-        ticket.check()
-        raise ExecutionError(f"LiteRT failed in {compiled.stamped[0]} (nodes {compiled.label}, …): {_first_line(e)}") from e
-    for name, value in _results(interpreter, ends).items():
-        buffers[name][...] = value.reshape(buffers[name].shape)
-        ticket.copies.append(buffers[name].nbytes)
-
-
-def _feed(interpreter: Any, ends: Ends, buffers: Any, ticket: Ticket) -> None:
-    for detail, name in zip(interpreter.get_input_details(), ends.inputs, strict=True):
-        interpreter.set_tensor(detail["index"], buffers[name].reshape(detail["shape"]))
-        ticket.copies.append(buffers[name].nbytes)
-
-
-def _results(interpreter: Any, ends: Ends) -> dict[str, Any]:
-    details = interpreter.get_output_details()
-    return {name: interpreter.get_tensor(detail["index"]) for detail, name in zip(details, ends.outputs, strict=True)}
-
-
-def _observed(compiled: _TfliteSegment, ticket: Ticket, observe: Callable[[str], None]) -> None:
-    """Every op's results, put into the arena in the order of the ops: later ones may write over earlier ones."""
-    job = compiled.job
-    if compiled.watched is None:
-        every = ends_of(job.graph, job.ops, every=True)
-        compiled.watched = opened(job, every), every
-    interpreter, every = compiled.watched
-    _feed(interpreter, every, job.buffers, ticket)
-    interpreter.invoke()
-    results = _results(interpreter, every)
-    for op in job.ops:
-        for name in filter(None, op.outputs):
-            job.buffers[name][...] = results[name].reshape(job.buffers[name].shape)
-            ticket.copies.append(job.buffers[name].nbytes)
-        observe(op.name)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnsupportedModelError(f"LiteRT refuses the segment of {node_names(ops[0])}, …: {first_line(e)}") from e
+    for detail, name in zip(interpreter.get_output_details(), ends.outputs, strict=True):
+        found, wanted = tuple(int(n) for n in detail["shape"]), graph.tensors[name].shape
+        if found != wanted:
+            raise UnsupportedModelError(f"LiteRT gives {name!r} as {list(found)}, and the plan has {list(wanted)}")
+    return model, interpreter

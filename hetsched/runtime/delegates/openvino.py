@@ -15,6 +15,7 @@ from hetsched.passes.unfuse import parts
 from hetsched.runtime.affinity import usable
 from hetsched.runtime.arena import aligned_empty
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
+from hetsched.runtime.delegates.segments import span_and_label, store_observed
 from hetsched.runtime.fences import Completion
 from hetsched.runtime.ort_session import Array, outputs_beside
 from hetsched.runtime.support import node_names, unreadable_constant
@@ -83,9 +84,8 @@ class OpenvinoDelegate:
         feeds, outputs = ({n: job.buffers[n] for n in names} for names in (ends.inputs, ends.outputs))
         beside = outputs_beside(feeds, outputs)
         request = _request(job, ends, feeds, {n: beside.get(n, a) for n, a in outputs.items()})
-        name = job.ops[0].name if len(job.ops) == 1 else f"segment {job.segment.index}"
-        label = ", ".join(node_names(op) for op in job.ops[:3])
-        return _OpenvinoSegment((name,), label, request, tuple((a, job.buffers[n]) for n, a in beside.items()), job)
+        span, label = span_and_label(job)
+        return _OpenvinoSegment((span,), label, request, tuple((a, job.buffers[n]) for n, a in beside.items()), job)
 
     def submit(self, compiled: _OpenvinoSegment, ticket: Ticket) -> None:
         """Start the request and wait for its callback."""
@@ -121,7 +121,7 @@ def _infer(compiled: _OpenvinoSegment, request: Any, ticket: Ticket) -> None:
 
 
 def _observed(compiled: _OpenvinoSegment, ticket: Ticket) -> None:
-    """Every op's results, put into the arena in the order of the ops: later ones may write over earlier ones."""
+    """Every op's results, from a request of its own whose outputs they are."""
     job = compiled.job
     if compiled.watched is None:
         every = ends_of(job.graph, job.ops, every=True)
@@ -129,12 +129,7 @@ def _observed(compiled: _OpenvinoSegment, ticket: Ticket) -> None:
         compiled.watched = _request(job, every, {n: job.buffers[n] for n in every.inputs}, arrays), arrays
     request, arrays = compiled.watched
     _infer(compiled, request, ticket)
-    for op in job.ops:
-        for name in filter(None, op.outputs):
-            job.buffers[name][...] = arrays[name]
-            ticket.copies.append(arrays[name].nbytes)
-        if ticket.observe is not None:
-            ticket.observe(op.name)
+    store_observed(job, arrays, ticket)
 
 
 @lru_cache(maxsize=1)

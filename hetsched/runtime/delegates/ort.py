@@ -9,9 +9,9 @@ from hetsched.graph import Graph, Op
 from hetsched.lowering.onnx_segment import Ends, ends_of, onnx_model
 from hetsched.runtime.affinity import usable
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
+from hetsched.runtime.delegates.segments import check_ops
 from hetsched.runtime.ort_session import OrtSegment, bound_segment, submit_segment
 from hetsched.runtime.ort_support import ort_supported
-from hetsched.runtime.support import node_names
 
 _RUNTIME = "ONNX Runtime"
 
@@ -36,10 +36,7 @@ class OrtDelegate:
 
     def compile(self, job: SegmentJob) -> OrtSegment:
         """Write the segment as a model, open a session on it and bind it to the arena."""
-        for op in job.ops:
-            reason = self.supports(op, job.graph, job.precision[op.name])
-            if reason is not None:
-                raise UnsupportedModelError(f"node {node_names(op)} ({op.type}) cannot run with ONNX Runtime: {reason}")
+        check_ops(job, self.supports, "with ONNX Runtime")
         ends = ends_of(job.graph, job.ops)
         return bound_segment(job, _RUNTIME, _session(job, ends), ends, lambda: _session(job, ends_of(job.graph, job.ops, every=True)))
 

@@ -5,10 +5,7 @@ On x86-64 the vendor's emulator computes what the NPU would. Its results count; 
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +17,9 @@ from hetsched.lowering.onnx_segment import Ends, ends_of, onnx_model
 from hetsched.passes.unfuse import parts
 from hetsched.runtime.delegates import qnn_context, qnn_target
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
+from hetsched.runtime.delegates.chatter import without_chatter
 from hetsched.runtime.delegates.qnn_target import PROVIDER, Target
+from hetsched.runtime.delegates.segments import check_ops, uncalibrated
 from hetsched.runtime.ort_session import OrtSegment, bound_segment, submit_segment
 from hetsched.runtime.support import node_names, unreadable_constant
 
@@ -58,17 +57,16 @@ class QnnDelegate:
 
         if precision not in PRECISIONS:
             return f"the NPU computes in {', '.join(PRECISIONS)}, not in {precision}"
-        if precision != "f16" and not any(graph.tensors[n].quantization is not None for n in (*op.inputs, *op.outputs) if n):
-            return f"it is planned in {precision}, and the model has no Q/DQ around it: calibrate ranges and plan again"
-        unreadable = unreadable_constant(op, graph)
-        return unreadable or support_table("hexagon-qnn").refusal(graph, op, "f16" if precision == "f16" else "w8a8")
+        floats = uncalibrated(op, graph, precision) if precision != "f16" else None
+        return (
+            floats
+            or unreadable_constant(op, graph)
+            or support_table("hexagon-qnn").refusal(graph, op, "f16" if precision == "f16" else "w8a8")
+        )
 
     def compile(self, job: SegmentJob) -> OrtSegment:
         """Write the segment as a model, compile it for the SoC (or take the stored context) and bind it to the arena."""
-        for op in job.ops:
-            reason = self.supports(op, job.graph, job.precision[op.name])
-            if reason is not None:
-                raise UnsupportedModelError(f"node {node_names(op)} ({op.type}) cannot run on the NPU with QNN: {reason}")
+        check_ops(job, self.supports, "on the NPU with QNN")
         target = Target.of(job.soc)
         ends = ends_of(job.graph, job.ops)
         return bound_segment(
@@ -153,24 +151,8 @@ def open_session(model: bytes | Path, chosen: Mapping[str, str], context: Path |
         options.add_session_config_entry("ep.context_file_path", str(context))
         options.add_session_config_entry("ep.context_embed_mode", "1")
     options.add_provider_for_devices(list(qnn_target.devices()), dict(chosen))
-    with _quiet():
+    with without_chatter():
         return ort.InferenceSession(model if isinstance(model, bytes) else str(model), options)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The emulator writes a line to the standard output when it starts, which belongs to ``--json``: it goes to the standard error."""
-    if not qnn_target.is_emulated():
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def elsewhere(session: Any) -> list[str]:

@@ -19,7 +19,7 @@ Axes = tuple[tuple[int, ...], tuple[int, ...]]
 def attention(low: Lowering) -> None:
     """Attention, heads divided among the queue's threads."""
     op = low.op
-    batch, many, shared = op.attr_int("batch", 1), op.attr_int("q_num_heads", 1), op.attr_int("kv_num_heads", 1)
+    batch, many, shared = _sequences(low), op.attr_int("q_num_heads", 1), op.attr_int("kv_num_heads", 1)
     query, key, value = (_axes(low, i, name, many if i == 0 else shared) for i, name in enumerate(("query", "key", "value")))
     out = _laid(low.output().shape, batch, many, bool(op.attr_int("y_transposed", 0)))
     mask, spread, kind = _mask(low, (batch, many, query[0][2], key[0][2]))
@@ -36,9 +36,14 @@ def attention(low: Lowering) -> None:
     low.emit_split(kernels.attend_masked_f32, batch * many, many // shared, part)
 
 
+def _sequences(low: Lowering) -> int:
+    """How many sequences there are: the first dimension, unless the op says how many its rows hold."""
+    return low.op.attr_int("batch", 0) or low.tensor(0).shape[0]
+
+
 def _axes(low: Lowering, slot: int, name: str, heads: int) -> Axes:
     turned = bool(low.op.attr_int(f"{name}_transposed", 0))
-    return _laid(low.tensor(slot).shape, low.op.attr_int("batch", 1), heads, turned)
+    return _laid(low.tensor(slot).shape, _sequences(low), heads, turned)
 
 
 def _laid(shape: tuple[int, ...], batch: int, heads: int, turned: bool) -> Axes:
