@@ -9,7 +9,7 @@ keys and values), right before it.
 
 llama.cpp is what ``llama-cpp-python`` built; where it is not installed its columns are empty. GCC 12 leaves out the rows of the tile
 configuration that its AMX code loads (it is told of 8 bytes that are read, not of 64), which ends the process at the first tile: build
-it with ``-fno-tree-dse`` in ``CMAKE_CXX_FLAGS``. Where that was not done, its repacked buffers are left out, and a line says so.
+it with ``-fno-dse`` in ``CMAKE_CXX_FLAGS``. Where that was not done, its repacked buffers are left out, and a line says so.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def losses(model: LanguageModel, ids: list[int]) -> list[float]:
     table.cut(0)
     largest = scores.max(1)
     total = largest + np.log(np.exp(scores - largest[:, None]).sum(1))
-    return (total - scores[np.arange(len(scores)), ids[1:]]).tolist()
+    return [float(loss) for loss in total - scores[np.arange(len(scores)), ids[1:]]]
 
 
 def mean_loss(path: Path, ids: list[int], precision: str, kv: tuple[str, str], windows: int | None = None) -> float:

@@ -146,6 +146,7 @@ def assistant(
     chosen = _PRECISIONS.get(precision, precision)
     if chosen not in PRECISIONS:
         raise OptionError(f"--precision {precision} is not one that text is generated with: use {', '.join((*PRECISIONS, *_PRECISIONS))}")
+    _check_format(path)
     vocabulary = read_vocabulary(path)
     keys, _, values = kv.partition("/")
     cores, context, level = cores or tuple(sorted(os.sched_getaffinity(0))), context or CONTEXT, level_named(power)
@@ -162,6 +163,18 @@ def assistant(
         model.adapt(name)
     model.ready(long_prompts=False)
     return Assistant(model, vocabulary, time.perf_counter() - begin, predicted, sampling or Sampling(), drafter)
+
+
+def _check_format(path: Path) -> None:
+    """Refuse a model of another format by its name, not as a damaged GGUF file.
+
+    Raises:
+        OptionError: it is not a GGUF file.
+    """
+    from hetsched.frontends import format_of
+
+    if path.exists() and (kind := format_of(path)) != "gguf":
+        raise OptionError(f"text is generated from GGUF files, which hold the vocabulary, and {path} is of the format {kind}")
 
 
 def _drafter(length: int, draft: str | Path | None, vocabulary: Vocabulary, cores: tuple[int, ...], context: int) -> Drafter | None:

@@ -30,9 +30,8 @@ def simulate_one(
     """Simulate a plan file, or plan a model first."""
     traces.check_name(trace, (target, soc))
     with progress("simulating", quiet) as bar:
-        result = simulate(
-            target, soc, scenario, policy=policy, progress=bar.share, level=level, **options.plan_options(target, precision, dim, what_if=what_if)
-        )  # fmt: skip
+        asked = options.plan_options(target, precision, dim, what_if=what_if)
+        result = simulate(target, soc, scenario, policy=policy, progress=bar.share, level=level, **asked)
     traces.write(result.trace, trace)
     return result
 

@@ -68,12 +68,12 @@ def _over_heads(b: Building, op: Op, reads: tuple[str, ...], out: str, layer: in
     ]
     b.emit([*reading, *moving], [q, f"cache {layer}"], ["heads"])
     if b.pool.recent.memory.size:  # the new tokens see each other as they were computed
-        own = [
+        exact = [
             Call(heads_apart, (), (p.of(b.read(n), shared * dim), View(to, Value(p.position, dim)), p.rows, shared, dim, each, False))
             for n, to in zip(reads[1:], (keys, values), strict=True)
             for p in b.parts
         ]
-        b.emit(own, reads[1:], ["heads"])
+        b.emit(exact, reads[1:], ["heads"])
     calls = []
     room = attend_f32_scratch(attention_shape(b.capacity, max(context, b.capacity), many, 1, dim))
     for h in range(shared):
