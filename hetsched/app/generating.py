@@ -24,7 +24,7 @@ from hetsched.language.vocabulary import Vocabulary
 from hetsched.runtime.affinity import cores_of
 
 #: What ``--precision`` of other verbs means here.
-_PRECISIONS = {"auto": "w4a8", "w8a8-dynamic": "w4a8", "float": "w4a16"}
+_PRECISIONS = {"auto": "w4a16", "w8a8-dynamic": "w4a8", "float": "w4a16"}
 
 
 @dataclass(eq=False)
@@ -112,7 +112,7 @@ def assistant(
         target: a GGUF file, or a plan file of a prompt and its answer for this machine.
         context: most tokens of a conversation (None: what the plan was made for, else 2048 or what the model has).
         kv: formats of the cache as ``KEYS/VALUES``, or one for both.
-        precision: ``w4a8`` or ``auto`` (activations as int8), ``w4a16`` or ``float`` (activations of 16 bits).
+        precision: ``w4a16``, ``float`` or ``auto`` (activations of 16 bits: answers as in float32), ``w4a8`` (as int8: faster, less exact).
         cores: cores that compute (None: those of the plan's queues, else all that this process may use).
         sampling: how tokens are chosen (None: greedy).
         cache_bytes: memory that the caches may take (None: what the context needs).

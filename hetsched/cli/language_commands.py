@@ -11,6 +11,7 @@ import typer
 
 from hetsched.cli import language_options
 from hetsched.cli.headings import LANGUAGE
+from hetsched.cli.progress import progress
 from hetsched.cli.shared_options import Json, Precision
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ Prompt = Annotated[
     typer.Option(metavar="TEXT", help="Let a language model answer (a GGUF file, or a plan of one).", rich_help_panel=LANGUAGE),
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.", rich_help_panel=LANGUAGE)]
+_OPENING = "opening the model (its kernels are compiled once)"
 Temperature = Annotated[float, typer.Option(metavar="T", help="Of the choice of tokens; 0 takes the best.", rich_help_panel=LANGUAGE)]
 TopK = Annotated[int, typer.Option("--top-k", metavar="K", help="Only the K best tokens count. 0: all.", rich_help_panel=LANGUAGE)]
 TopP = Annotated[
@@ -78,7 +80,10 @@ def chat(
 
     options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
     working = language_options.Working(cache_memory, shrink_cache, speculate, draft, power, adapter, protect).arguments()
-    with assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working) as opened:
+    with progress(_OPENING, as_json):
+        held = assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working)
+        held.model.ready()
+    with held as opened:
         talk, turns = opened.conversation(system), []
         for said in _lines(quiet=as_json):
             if said.startswith(_POWER):
@@ -104,7 +109,10 @@ def answer_one(
 
     temperature, top_k, top_p, repetition, seed = sampling
     options = Sampling(temperature, top_k, top_p, repetition, seed=seed)
-    with assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working.arguments()) as opened:
+    with progress(_OPENING, as_json):
+        held = assistant(target, context=context, kv=kv, precision=precision, sampling=options, **working.arguments())
+        held.model.ready()
+    with held as opened:
         answer = Answer()
         if raw:
             write(opened.complete(prompt, most=most, answer=answer), quiet=as_json)

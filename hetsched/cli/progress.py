@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +12,20 @@ SHOW_AFTER_S = 1.0
 
 
 class Bar:
-    """A bar that appears once the work has taken a second. ``stage`` names what happens, ``share`` moves it (0..1)."""
+    """A bar that appears once the work has taken a second, whether or not it reports anything.
+
+    ``stage`` names what happens, ``share`` moves it (0..1).
+    """
 
     def __init__(self, title: str, enabled: bool) -> None:
         self._title, self._enabled, self._began = title, enabled, time.monotonic()
         self._stop: Callable[[], None] | None = None
         self._update: Callable[[str, float | None], None] = lambda stage, share: None
+        self._lock, self._closed = threading.Lock(), False
+        self._timer = threading.Timer(SHOW_AFTER_S, self._show, ("", None))
+        self._timer.daemon = True
+        if enabled:
+            self._timer.start()
 
     def stage(self, text: str) -> None:
         """Name what is being done."""
@@ -28,17 +37,21 @@ class Bar:
 
     def close(self) -> None:
         """Remove the bar."""
-        if self._stop:
-            self._stop()
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._stop:
+                self._stop()
 
     def _show(self, text: str, share: float | None) -> None:
-        if not self._enabled:
+        if not self._enabled or time.monotonic() - self._began < SHOW_AFTER_S:
             return
-        if self._stop is None:
-            if time.monotonic() - self._began < SHOW_AFTER_S:
+        with self._lock:
+            if self._closed:
                 return
-            self._start()
-        self._update(text, share)
+            if self._stop is None:
+                self._start()
+            self._update(text, share)
 
     def _start(self) -> None:
         from rich.console import Console

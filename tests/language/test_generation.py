@@ -31,6 +31,15 @@ def test_the_capital_of_france(precision: str) -> None:
     assert answer.finish == "stop" and answer.prompt_tokens == 16 and len(answer.steps_s) == len(ANSWER) - 1
 
 
+@pytest.mark.real_models
+@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'make models'")
+def test_the_documented_question_gets_the_right_answer() -> None:
+    """By the model's own chat template, with its system message, and with what the command line takes by default."""
+    with assistant(MODEL, context=64, cores=(0,)) as opened:
+        said = opened.conversation().say("What is the capital of France?", most=16)
+        assert "".join(t.text for t in said) == "The capital of France is Paris."
+
+
 def test_seeds_decide(write_decoder: WriteDecoder) -> None:
     path = write_decoder("llama", "Q8_0", vocabulary=True)
 
