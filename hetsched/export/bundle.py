@@ -190,12 +190,13 @@ def hashes(folder: Path) -> dict[str, str]:
     return out
 
 
-def read_bundle(folder: Path) -> Manifest:
+def read_bundle(folder: str | Path) -> Manifest:
     """The manifest of a bundle that this version can use, with all its files as they were written.
 
     Raises:
         PlanError: it is no bundle, was made by an incompatible version, or a file is missing or changed.
     """
+    folder = Path(folder)
     path = folder / MANIFEST
     if not path.is_file() or path.stat().st_size > _MAX_MANIFEST:
         raise PlanError(f"{folder} is not a bundle: it has no {MANIFEST}; make one with 'hetsched export PLAN --to ort'")

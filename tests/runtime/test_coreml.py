@@ -147,7 +147,7 @@ def test_a_package_that_is_not_the_plan_is_refused(save: Save, tmp_path: Path) -
 def test_a_failing_prediction_names_the_node(chain: Any, plan_by_hand: HandPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def opened(job: Any, ends: Any) -> Any:
+    def opened(job: Any, ends: Any, notes: Any) -> Any:
         def predict(feeds: Any) -> Any:
             calls.append(1)
             if len(calls) == 3:
@@ -180,3 +180,27 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_of_ends_are_core_mls() -> None:
     assert names_in(("a/b:0", "a_b_0", "0", "ü")) == {"a/b:0": "a_b_0", "a_b_0": "a_b_0_", "0": "t_0", "ü": "t__"}
     assert names_in(("func", "x")) == {"func": "func_", "x": "x"}
+
+
+def test_what_core_ml_runs_elsewhere_is_said() -> None:
+    """With stand-ins for what only macOS has: classes named as coremltools names them."""
+    from types import SimpleNamespace
+
+    from hetsched.runtime.delegates.coreml_devices import elsewhere
+
+    npu, cpu = (type(name, (), {})() for name in ("MLNeuralEngineComputeDevice", "MLCPUComputeDevice"))
+    inner = SimpleNamespace(operator_name="relu", blocks=[])
+    outer = SimpleNamespace(operator_name="cond", blocks=[SimpleNamespace(operations=[inner])])
+    ops = [*(SimpleNamespace(operator_name=n, blocks=[]) for n in ("const", "conv", "softmax", "topk", "gather", "tile")), outer]
+    homes = {"conv": npu, "softmax": npu, "topk": cpu, "gather": cpu, "tile": cpu, "cond": cpu, "relu": npu}
+    structure = SimpleNamespace(program=SimpleNamespace(functions={"main": SimpleNamespace(block=SimpleNamespace(operations=ops))}))
+
+    def usage(operation: Any) -> Any:
+        home = homes.get(operation.operator_name)
+        return None if home is None else SimpleNamespace(preferred_compute_device=home)
+
+    plan = SimpleNamespace(model_structure=structure, get_compute_device_usage_for_mlprogram_operation=usage)
+    said = "Core ML prefers the cpu for 4 of 7 operations that the plan has on the npu: topk, gather, tile, …"
+    assert elsewhere(plan, "npu") == [said]
+    homes = dict.fromkeys(homes, npu)
+    assert elsewhere(plan, "npu") == []

@@ -178,3 +178,24 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neuropilot, "version", absent)
     probe = load_delegate("neuropilot").probe()
     assert not probe.available and "hetsched[litert]" in probe.reason
+
+
+def test_a_segment_is_compiled_where_the_sdk_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the SDK and its compiler, which are not to be had here."""
+    import sys
+    from types import ModuleType
+
+    with pytest.raises(DelegateError, match=r"SDK is (not installed|installed but empty)"):
+        neuropilot.compiled_for(b"model", "MT6989")
+    monkeypatch.setattr(neuropilot, "compiler_plugin", lambda: tmp_path)
+    compiler: Any = ModuleType("aot_compile")
+
+    def compile_model(path: str, folder: str, target: Any, keep_going: bool) -> Any:
+        held = SimpleNamespace(model_bytes=Path(path).read_bytes() + str(target.soc_model).encode())
+        return SimpleNamespace(load=lambda: None, models=[held])
+
+    compiler.aot_compile = compile_model
+    monkeypatch.setitem(sys.modules, "ai_edge_litert.aot.aot_compile", compiler)
+    assert neuropilot.compiled_for(b"model", "MT6989") == b"modelMT6989"
+    with pytest.raises(DelegateError, match="does not compile a segment for MT1: 'MT1' is not a valid SocModel"):
+        neuropilot.compiled_for(b"model", "MT1")

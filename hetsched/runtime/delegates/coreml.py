@@ -19,6 +19,7 @@ from hetsched.errors import DelegateError
 from hetsched.graph import Graph, Op
 from hetsched.lowering.mil import Units, mil_package, names_in, refusal
 from hetsched.lowering.onnx_segment import Ends
+from hetsched.runtime.delegates import coreml_devices
 from hetsched.runtime.delegates.base import Probe, SegmentJob, Ticket
 from hetsched.runtime.delegates.segments import Array, CopiedSegment, Predict, check_ops, copied_segment, submit_copied, uncalibrated
 from hetsched.runtime.support import unreadable_constant
@@ -54,15 +55,20 @@ class CoremlDelegate:
     def compile(self, job: SegmentJob) -> CopiedSegment:
         """Write the segment as a package and open it."""
         check_ops(job, self.supports, "with Core ML")
-        return copied_segment(job, "Core ML", lambda part, ends: opened(part, ends))
+        notes: list[str] = []
+        segment = copied_segment(job, "Core ML", lambda part, ends: opened(part, ends, notes))
+        segment.notes.extend(notes)
+        return segment
 
     def submit(self, compiled: CopiedSegment, ticket: Ticket) -> None:
         """Predict, and copy the results into the arena: Core ML returns arrays of its own."""
         submit_copied(compiled, ticket)
 
 
-def opened(job: SegmentJob, ends: Ends) -> Predict:
+def opened(job: SegmentJob, ends: Ends, notes: list[str]) -> Predict:
     """The segment as something that predicts: Core ML's model on macOS, elsewhere the written program, interpreted.
+
+    On macOS ``notes`` are given what Core ML prefers to run on other processors than the plan's.
 
     Raises:
         UnsupportedModelError: Core ML has no such operation.
@@ -73,7 +79,7 @@ def opened(job: SegmentJob, ends: Ends) -> Predict:
     folder = TemporaryDirectory(prefix="hetsched-")  # weights are read when they are needed: it goes with what reads them
     path = Path(folder.name) / "segment.mlpackage"
     mil_package(job.graph, job.ops, ends, path, half=half, units=units)
-    predict = _model(path, units) if sys.platform == "darwin" else interpreter(path, job.graph, ends)
+    predict = _model(path, units, notes) if sys.platform == "darwin" else interpreter(path, job.graph, ends)
 
     named = names_in((*ends.inputs, *ends.outputs))
 
@@ -108,13 +114,14 @@ def interpreter(path: Path, graph: Graph, ends: Ends) -> Predict:
     return predict
 
 
-def _model(path: Path, units: Units) -> Predict:
+def _model(path: Path, units: Units, notes: list[str]) -> Predict:
     """Core ML's own model of a package; it reads the files now."""
     import coremltools as ct
 
     from hetsched.lowering.mil import UNITS
 
     model = ct.models.MLModel(str(path), compute_units=ct.ComputeUnit[UNITS[units]])
+    notes.extend(coreml_devices.of_package(model.get_compiled_model_path(), units))
     return cast("Predict", model.predict)
 
 

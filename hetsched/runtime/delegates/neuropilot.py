@@ -65,6 +65,33 @@ class NeuropilotDelegate:
         submit_copied(compiled, ticket)
 
 
+def compiled_for(model: bytes, soc_model: str) -> bytes:
+    """A TFLite model compiled ahead of time for an APU, by LiteRT with MediaTek's SDK.
+
+    Args:
+        model: the flatbuffer.
+        soc_model: MediaTek's name of the chip, ``MT6989``.
+
+    Raises:
+        DelegateError: the SDK is absent or empty, does not know the chip, or refuses the model.
+    """
+    from tempfile import TemporaryDirectory
+
+    compiler_plugin()
+    try:
+        from ai_edge_litert.aot.aot_compile import aot_compile
+        from ai_edge_litert.aot.vendors.mediatek import target
+
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "segment.tflite"
+            path.write_bytes(model)
+            result = aot_compile(str(path), folder, target.Target(target.SocModel(soc_model)), keep_going=False)
+            result.load()
+            return bytes(result.models[0].model_bytes)
+    except Exception as e:
+        raise DelegateError(f"MediaTek's compiler does not compile a segment for {soc_model}: {first_line(e)}") from e
+
+
 def compiler_plugin() -> Path:
     """The library that compiles for an APU.
 

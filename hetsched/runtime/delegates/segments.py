@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -35,6 +35,8 @@ class CopiedSegment:
     opened: Callable[[SegmentJob, Ends], Predict]
     predict: Predict
     watched: tuple[Predict, Ends] | None = None
+    notes: list[str] = field(default_factory=list)
+    """What is to be said of it once, in the trace."""
 
 
 def span_and_label(job: SegmentJob) -> tuple[str, str]:
@@ -77,6 +79,8 @@ def submit_copied(compiled: CopiedSegment, ticket: Ticket) -> None:
     """
     ticket.wait()
     ticket.stamps.append(time.perf_counter_ns())
+    ticket.notes.extend(compiled.notes)
+    compiled.notes.clear()
     if ticket.observe is None:
         store(compiled.job, compiled.ends.outputs, _predicted(compiled, compiled.predict, compiled.ends, ticket), ticket)
     else:
