@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-perplexity bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers llm-peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-perplexity bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ models: $(STAMP) ## Bring the real models that the tests use (into models/)
 peers: $(STAMP) ## Bring the published list schedulers that ours are compared with (into .venv/peers)
 	@[ -d $(VENV)/peers/pysmt ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/peers -r tests/task_graphs/peers.txt || echo "anrg-saga could not be fetched: what compares with it is left out"
 
+llm-peers: $(STAMP) ## Build llama.cpp's CPU libraries, which bench-llm and bench-kernels compare with where they are there (into .venv/llm-peers)
+	@[ -d $(VENV)/llm-peers/llama_cpp ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/llm-peers -r tests/language/peers.txt
+
 lint: $(STAMP) ## Style and formatting
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
@@ -53,7 +56,7 @@ coverage: $(STAMP) models ## Test coverage (numba-compiled lines do not count as
 	@$(BIN)/python -m pytest -q --cov --cov-report=term
 
 bench-kernels: $(STAMP) models ## Kernels against numpy and ONNX Runtime, then whole models against it on one thread and two, interleaved
-	@a=0; $(BIN)/python -m hetsched_kernels.benchmark || a=1; $(BIN)/python -m hetsched_kernels.benchmark_language || a=1; $(BIN)/python tests/bench_runtime.py || a=1; exit $$a
+	@a=0; $(BIN)/python -m hetsched_kernels.benchmark || a=1; PYTHONPATH=$(VENV)/llm-peers $(BIN)/python -m hetsched_kernels.benchmark_language || a=1; $(BIN)/python tests/bench_runtime.py || a=1; exit $$a
 
 bench-qnn-support: $(STAMP) ## Which operators of the AI Hub graphs the QNN provider takes, beside the support table (GRAPHS=..., ONLY="--only vit")
 	@$(BIN)/python tests/bench_qnn_support.py $(GRAPHS) $(ONLY)
@@ -71,7 +74,7 @@ bench-host: $(STAMP) models ## Predicted against measured latency of ten models 
 	@$(BIN)/python tests/bench_host.py $(JSON)
 
 bench-llm: $(STAMP) models ## Text generation beside llama.cpp (where llama-cpp-python is installed) and the bandwidth (JSON=--json)
-	@$(BIN)/python tests/bench_llm.py $(JSON)
+	@PYTHONPATH=$(VENV)/llm-peers $(BIN)/python tests/bench_llm.py $(JSON)
 
 bench-perplexity: $(STAMP) models ## Perplexity of a text for each format of the cache, against the float run and transformers (JSON=--json)
 	@$(BIN)/python tests/bench_perplexity.py $(JSON)

@@ -140,7 +140,3 @@ def depthwise_row_i8(
         count: columns.
     """
     _row_i8(source, table, fours, weights, u, s, r, lo, hi, out, count)
-
-
-#: Float32 elements that a row buffer needs beyond the row itself.
-ROW_SLACK = COLS
