@@ -9,7 +9,7 @@ from numba import types
 from hetsched_kernels import vectors as v
 from hetsched_kernels.external import external
 from hetsched_kernels.lowlevel import F32P, I8P, I64P, U8P, alloca_once, for_range, intrinsic
-from hetsched_kernels.tile import COLS, LANES
+from hetsched_kernels.tile import LANES
 
 #: Vectors computed together: enough to hide the latency of a multiply-add.
 _WIDE = 4
