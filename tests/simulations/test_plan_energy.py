@@ -36,7 +36,7 @@ def two_queue_host() -> SoC:
         version=VERSION, fingerprint="0" * 16, model="Test", cores=machine.cores, read_one_bytes_s=10e9, read_all_bytes_s=25e9,
         peak_f32_ops_s=100e9, peak_i8_ops_s=400e9, rates={f"{c}/{p}": 50e9 for c in classes for p in ("f32", "i8")},
         vector_bytes_s=20e9, vector={"elementwise": 1.0}, op_overhead_s=2e-6, launch_s=8e-6, sync_s=5e-6, sync_estimated=False,
-        spread=0.0, others=0.0, probe_s=(),
+        serial_share=0.1, spread=0.0, others=0.0, probe_s=(),
     )  # fmt: skip
     return soc_of(machine, measured)
 
