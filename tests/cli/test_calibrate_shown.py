@@ -15,7 +15,8 @@ MEASURED: dict[str, Any] = {
     "version": 4, "fingerprint": "f", "model": "A CPU [fast]", "cores": [0, 1], "read_one_bytes_s": 2.2e10, "read_all_bytes_s": 5.3e10,
     "peak_f32_ops_s": 1.546e11, "peak_i8_ops_s": 9.126e11, "rates": {"conv/f32": 9.7e10, "transposed/f32": 3.89e10, "conv/i8": 4.035e11},
     "vector_bytes_s": 4e10, "vector": {"elementwise": 1.0, "softmax": 8.0, "matrix/conv/f32": 3.9}, "op_overhead_s": 7.1e-7,
-    "launch_s": 2.84e-6, "sync_s": 7.1e-6, "sync_estimated": True, "serial_share": 0.1, "spread": 0.12, "others": 0.016, "notes": ["it was busy"],
+    "launch_s": 2.84e-6, "sync_s": 7.1e-6, "sync_estimated": True, "serial_share": 0.1,
+    "spread": 0.12, "others": 0.016, "notes": ["it was busy"],
 }  # fmt: skip
 
 
