@@ -151,7 +151,7 @@ def assistant(
     keys, _, values = kv.partition("/")
     cores, context, level = cores or tuple(sorted(os.sched_getaffinity(0))), context or CONTEXT, level_named(power)
     shrinking = Shrink(window=max(context // 2, 1), integer=True) if shrink else None
-    drafter = _drafter(speculate, draft, vocabulary, cores, context)
+    drafter = _drafter(speculate, draft, vocabulary, cores, context, chosen)
     model = LanguageModel(
         path, cores=cores, context=context, kv=(keys, values or keys), precision=chosen, protect=protect, cache_bytes=cache_bytes,
         shrink=shrinking,
@@ -177,7 +177,9 @@ def _check_format(path: Path) -> None:
         raise OptionError(f"text is generated from GGUF files, which hold the vocabulary, and {path} is of the format {kind}")
 
 
-def _drafter(length: int, draft: str | Path | None, vocabulary: Vocabulary, cores: tuple[int, ...], context: int) -> Drafter | None:
+def _drafter(
+    length: int, draft: str | Path | None, vocabulary: Vocabulary, cores: tuple[int, ...], context: int, precision: str
+) -> Drafter | None:  # fmt: skip
     """What guesses ``length`` tokens.
 
     Raises:
@@ -192,7 +194,7 @@ def _drafter(length: int, draft: str | Path | None, vocabulary: Vocabulary, core
     other = Path(draft)
     if read_vocabulary(other).tokens != vocabulary.tokens:
         raise OptionError(f"--draft {other} has another vocabulary than the model: use a smaller one of the same family")
-    return DraftModel(LanguageModel(other, cores=cores, context=context), length)
+    return DraftModel(LanguageModel(other, cores=cores, context=context, precision=precision), length)
 
 
 def _is_plan(path: Path) -> bool:

@@ -121,6 +121,7 @@ def test_the_command_line_reports_acceptance(write_decoder: WriteDecoder) -> Non
 def test_a_real_model_copies_its_prompt() -> None:
     prompt = (
         "<|im_start|>user\nWrite this again, word for word: one fish, two fish, red fish, blue fish.<|im_end|>\n<|im_start|>assistant\n"
+        "one fish, two fish,"
     )
     plain, guessed = answered(SMOLLM2, prompt, 60), answered(SMOLLM2, prompt, 60, speculate=4)
     assert guessed.tokens == plain.tokens and guessed.accepted > 0
