@@ -102,6 +102,13 @@ class MilBuild:
 Lowering: TypeAlias = Callable[[MilBuild, Op], Sequence[Any]]
 
 
+def builder() -> Any:
+    """Core ML's builder of operations; importing it takes seconds."""
+    from coremltools.converters.mil import Builder
+
+    return Builder
+
+
 def lowerings() -> Mapping[str, Lowering]:
     """Every node type that can be written."""
     from hetsched.lowering import mil_arithmetic, mil_movement, mil_products, mil_windows
@@ -176,7 +183,6 @@ def names_in(ends: Sequence[str]) -> dict[str, str]:
 
 
 def _program(graph: Graph, ops: Sequence[Op], ends: Ends, ct: Any, half: bool) -> Any:
-    from coremltools.converters.mil import Builder
     from coremltools.converters.mil.mil import Function, Program, types
 
     named = names_in((*ends.inputs, *ends.outputs))
@@ -188,16 +194,16 @@ def _program(graph: Graph, ops: Sequence[Op], ends: Ends, ct: Any, half: bool) -
 
     def placeholder(name: str) -> Any:
         tensor = graph.tensors[name]
-        return Builder.placeholder(tensor.shape or (1,), dtype=getattr(types, _ENDS[tensor.dtype]), name=named[name])
+        return builder().placeholder(tensor.shape or (1,), dtype=getattr(types, _ENDS[tensor.dtype]), name=named[name])
 
     def inside(name: str, variable: Any) -> Any:
         kind = _INSIDE.get(graph.tensors[name].dtype)
-        return variable if kind is None else Builder.cast(x=variable, dtype=kind)
+        return variable if kind is None else builder().cast(x=variable, dtype=kind)
 
     def outside(name: str) -> Any:
         variable = build.read(name)
-        passed = Builder.cast(x=variable, dtype="int32") if graph.tensors[name].dtype in _INSIDE else variable
-        return Builder.identity(x=passed, name=named[name])
+        passed = builder().cast(x=variable, dtype="int32") if graph.tensors[name].dtype in _INSIDE else variable
+        return builder().identity(x=passed, name=named[name])
 
     build = MilBuild(graph, half)
     with Function({named[n]: placeholder(n) for n in ends.inputs}, opset_version=ct.target.iOS18) as function:

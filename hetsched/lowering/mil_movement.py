@@ -9,36 +9,30 @@ import numpy as np
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
-from hetsched.lowering.mil import Lowering, MilBuild
+from hetsched.lowering.mil import Lowering, MilBuild, builder
 
 _PADS: Mapping[str, str] = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 
 
-def _mb() -> Any:
-    from coremltools.converters.mil import Builder
-
-    return Builder
-
-
 def _reshape(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().reshape(x=b.read(op.inputs[0]), shape=list(b.shape(op.outputs[0])) or [1])]
+    return [builder().reshape(x=b.read(op.inputs[0]), shape=list(b.shape(op.outputs[0])) or [1])]
 
 
 def _transpose(b: MilBuild, op: Op) -> Sequence[Any]:
     rank = len(b.shape(op.inputs[0]))
-    return [_mb().transpose(x=b.read(op.inputs[0]), perm=list(op.attr_ints("perm", tuple(range(rank))[::-1])))]
+    return [builder().transpose(x=b.read(op.inputs[0]), perm=list(op.attr_ints("perm", tuple(range(rank))[::-1])))]
 
 
 def _concat(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().concat(values=[b.read(n) for n in op.inputs], axis=op.attr_int("axis", 0))]
+    return [builder().concat(values=[b.read(n) for n in op.inputs], axis=op.attr_int("axis", 0))]
 
 
 def _split(b: MilBuild, op: Op) -> Sequence[Any]:
     axis = op.attr_int("axis", 0)
     sizes = [b.shape(n)[axis] for n in op.outputs]
     if len(sizes) == 1:
-        return [_mb().identity(x=b.read(op.inputs[0]))]
-    return list(_mb().split(x=b.read(op.inputs[0]), split_sizes=sizes, axis=axis))
+        return [builder().identity(x=b.read(op.inputs[0]))]
+    return list(builder().split(x=b.read(op.inputs[0]), split_sizes=sizes, axis=axis))
 
 
 def _slice(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -53,7 +47,7 @@ def _slice(b: MilBuild, op: Op) -> Sequence[Any]:
         begin[axis], end[axis], stride[axis], whole[axis] = first, last, step, False
     open_end = [w or e < 0 for w, e in zip(whole, end, strict=True)]
     x = b.read(op.inputs[0])
-    return [_mb().slice_by_index(x=x, begin=begin, end=[max(e, 0) for e in end], stride=stride, begin_mask=whole, end_mask=open_end)]
+    return [builder().slice_by_index(x=x, begin=begin, end=[max(e, 0) for e in end], stride=stride, begin_mask=whole, end_mask=open_end)]
 
 
 def _pad(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -70,7 +64,7 @@ def _pad(b: MilBuild, op: Op) -> Sequence[Any]:
     if mode != "constant" and first < rank - 2:
         raise UnsupportedModelError(f"Core ML pads the last two axes only in the mode {mode!r}")
     x = b.read(op.inputs[0])
-    return [_mb().pad(x=x, pad=both[2 * first :], mode=_PADS[mode], constant_val=b.number(value, x))]
+    return [builder().pad(x=x, pad=both[2 * first :], mode=_PADS[mode], constant_val=b.number(value, x))]
 
 
 def _gather(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -78,21 +72,21 @@ def _gather(b: MilBuild, op: Op) -> Sequence[Any]:
     size = b.shape(op.inputs[0])[op.attr_int("axis", 0)]
     if isinstance(indices, np.ndarray):
         indices = np.where(indices < 0, indices + size, indices).astype(np.int32)
-    out = _mb().gather(x=x, indices=indices, axis=op.attr_int("axis", 0), validate_indices=False)
+    out = builder().gather(x=x, indices=indices, axis=op.attr_int("axis", 0), validate_indices=False)
     wanted = b.shape(op.outputs[0])
-    return [out if tuple(out.shape) == wanted or not wanted else _mb().reshape(x=out, shape=list(wanted))]
+    return [out if tuple(out.shape) == wanted or not wanted else builder().reshape(x=out, shape=list(wanted))]
 
 
 def _expand(b: MilBuild, op: Op) -> Sequence[Any]:
     have, wanted = b.shape(op.inputs[0]), b.shape(op.outputs[0])
     x, padded = b.read(op.inputs[0]), (1,) * (len(wanted) - len(have)) + have
     if padded != have:
-        x = _mb().reshape(x=x, shape=list(padded))
-    return [_mb().tile(x=x, reps=[w // h for w, h in zip(wanted, padded, strict=True)])]
+        x = builder().reshape(x=x, shape=list(padded))
+    return [builder().tile(x=x, reps=[w // h for w, h in zip(wanted, padded, strict=True)])]
 
 
 def _tile(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().tile(x=b.read(op.inputs[0]), reps=b.whole(op.inputs[1]))]
+    return [builder().tile(x=b.read(op.inputs[0]), reps=b.whole(op.inputs[1]))]
 
 
 def _depth_to_space(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -104,8 +98,8 @@ def _depth_to_space(b: MilBuild, op: Op) -> Sequence[Any]:
         raise UnsupportedModelError("Core ML's tensors have up to 5 axes, and a batch of several needs 6")
     split = [c // (s * s), s, s, h, w] if crd else [s, s, c // (s * s), h, w]
     perm = [0, 3, 1, 4, 2] if crd else [2, 3, 0, 4, 1]
-    turned = _mb().transpose(x=_mb().reshape(x=b.read(op.inputs[0]), shape=split), perm=perm)
-    return [_mb().reshape(x=turned, shape=list(b.shape(op.outputs[0])))]
+    turned = builder().transpose(x=builder().reshape(x=b.read(op.inputs[0]), shape=split), perm=perm)
+    return [builder().reshape(x=turned, shape=list(b.shape(op.outputs[0])))]
 
 
 LOWERINGS: Mapping[str, Lowering] = {

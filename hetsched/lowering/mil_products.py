@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import DType, Op
-from hetsched.lowering.mil import Lowering, MilBuild
+from hetsched.lowering.mil import Lowering, MilBuild, builder
 from hetsched.reference.quantized import along, dequantize
 
 _ACTIVATIONS = (np.dtype(np.int8), np.dtype(np.uint8))
@@ -18,25 +18,19 @@ _ACTIVATIONS = (np.dtype(np.int8), np.dtype(np.uint8))
 _CODES: Mapping[DType, str] = {DType.I8: "int8", DType.U8: "uint8", DType.I4: "int4", DType.U4: "uint4"}
 
 
-def _mb() -> Any:
-    from coremltools.converters.mil import Builder
-
-    return Builder
-
-
 def _matmul(b: MilBuild, op: Op) -> Sequence[Any]:
-    return [_mb().matmul(x=b.read(op.inputs[0]), y=b.read(op.inputs[1]))]
+    return [builder().matmul(x=b.read(op.inputs[0]), y=b.read(op.inputs[1]))]
 
 
 def _gemm(b: MilBuild, op: Op) -> Sequence[Any]:
     left, right = (bool(op.attr_int(n, 0)) for n in ("transA", "transB"))
-    out = _mb().matmul(x=b.read(op.inputs[0]), y=b.read(op.inputs[1]), transpose_x=left, transpose_y=right)
+    out = builder().matmul(x=b.read(op.inputs[0]), y=b.read(op.inputs[1]), transpose_x=left, transpose_y=right)
     alpha, beta = op.attr_float("alpha", 1.0), op.attr_float("beta", 1.0)
     if alpha != 1:
-        out = _mb().mul(x=out, y=b.number(alpha, out))
+        out = builder().mul(x=out, y=b.number(alpha, out))
     if b.optional(op, 2):
         added = b.read(op.inputs[2])
-        out = _mb().add(x=out, y=added if beta == 1 else _mb().mul(x=added, y=b.number(beta, added)))
+        out = builder().add(x=out, y=added if beta == 1 else builder().mul(x=added, y=b.number(beta, added)))
     return [out]
 
 
@@ -45,8 +39,8 @@ def _batch_norm(b: MilBuild, op: Op) -> Sequence[Any]:
     x, epsilon = b.read(op.inputs[0]), op.attr_float("epsilon", 1e-5)
     scale = gamma / np.sqrt(variance + epsilon)
     axes = (1, -1, *(1,) * (len(b.shape(op.inputs[0])) - 2))
-    scaled = _mb().mul(x=x, y=scale.reshape(axes).astype(np.float32))
-    return [_mb().add(x=scaled, y=(beta - mean * scale).reshape(axes).astype(np.float32))]
+    scaled = builder().mul(x=x, y=scale.reshape(axes).astype(np.float32))
+    return [builder().add(x=scaled, y=(beta - mean * scale).reshape(axes).astype(np.float32))]
 
 
 def _layer_norm(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -55,21 +49,21 @@ def _layer_norm(b: MilBuild, op: Op) -> Sequence[Any]:
     size = b.shape(op.inputs[0])[axes[0] :]
     beta = {"beta": np.broadcast_to(b.constant(op.inputs[2]), size).copy()} if b.optional(op, 2) else {}
     gamma, epsilon = np.broadcast_to(b.constant(op.inputs[1]), size).copy(), np.float32(op.attr_float("epsilon", 1e-5))
-    return [_mb().layer_norm(x=b.read(op.inputs[0]), axes=axes, gamma=gamma, epsilon=epsilon, **beta)]
+    return [builder().layer_norm(x=b.read(op.inputs[0]), axes=axes, gamma=gamma, epsilon=epsilon, **beta)]
 
 
 def _rms_norm(b: MilBuild, op: Op) -> Sequence[Any]:
     rank = len(b.shape(op.inputs[0]))
     axes = list(range(op.attr_int("axis", -1) % rank, rank))
     x = b.read(op.inputs[0])
-    mean = _mb().reduce_mean(x=_mb().mul(x=x, y=x), axes=axes, keep_dims=True)
-    inverse = _mb().rsqrt(x=mean, epsilon=np.float32(op.attr_float("epsilon", 1e-5)))
-    return [_mb().mul(x=_mb().mul(x=x, y=inverse), y=b.constant(op.inputs[1]))]
+    mean = builder().reduce_mean(x=builder().mul(x=x, y=x), axes=axes, keep_dims=True)
+    inverse = builder().rsqrt(x=mean, epsilon=np.float32(op.attr_float("epsilon", 1e-5)))
+    return [builder().mul(x=builder().mul(x=x, y=inverse), y=b.constant(op.inputs[1]))]
 
 
 def _instance_norm(b: MilBuild, op: Op) -> Sequence[Any]:
     gamma, beta = (b.constant(n) for n in op.inputs[1:3])
-    return [_mb().instance_norm(x=b.read(op.inputs[0]), gamma=gamma, beta=beta, epsilon=np.float32(op.attr_float("epsilon", 1e-5)))]
+    return [builder().instance_norm(x=b.read(op.inputs[0]), gamma=gamma, beta=beta, epsilon=np.float32(op.attr_float("epsilon", 1e-5)))]
 
 
 def _scale_and_zero(b: MilBuild, op: Op) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -85,7 +79,7 @@ def _quantize(b: MilBuild, op: Op) -> Sequence[Any]:
     axis = {} if scale.size == 1 else {"axis": op.attr_int("axis", 1)}
     shape = () if scale.size == 1 else (-1,)
     x = b.read(op.inputs[0])
-    return [_mb().quantize(input=x, scale=scale.reshape(shape), zero_point=zero.reshape(shape), output_dtype=str(zero.dtype), **axis)]
+    return [builder().quantize(input=x, scale=scale.reshape(shape), zero_point=zero.reshape(shape), output_dtype=str(zero.dtype), **axis)]
 
 
 def _dequantize(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -95,7 +89,7 @@ def _dequantize(b: MilBuild, op: Op) -> Sequence[Any]:
     if op.inputs[0] in b.variables:
         along_axis = {} if scale.size == 1 else {"axis": op.attr_int("axis", 1)}
         flat = () if scale.size == 1 else (-1,)
-        return [_mb().dequantize(input=b.read(op.inputs[0]), scale=scale.reshape(flat), zero_point=zero.reshape(flat), **along_axis)]
+        return [builder().dequantize(input=b.read(op.inputs[0]), scale=scale.reshape(flat), zero_point=zero.reshape(flat), **along_axis)]
     axis, block, codes = op.attr_int("axis", 1), op.attr_int("block_size", 0), b.constant(op.inputs[0])
     kind = b.graph.tensors[op.inputs[0]].dtype
     if kind not in _CODES or (block and codes.shape[axis] % block):  # an int32 bias, say: small, and Core ML has no such constants
@@ -103,7 +97,7 @@ def _dequantize(b: MilBuild, op: Op) -> Sequence[Any]:
     stored = types.nptype_from_builtin(getattr(types, _CODES[kind]))
     shape = scale.shape if block else np.broadcast_shapes((1,) * codes.ndim, along(scale, codes.ndim, axis, 0, codes.shape).shape)
     offset = {"offset": zero.astype(stored).reshape(shape)} if zero.any() else {}
-    return [_mb().constexpr_blockwise_shift_scale(data=codes.astype(stored), scale=scale.reshape(shape), **offset)]
+    return [builder().constexpr_blockwise_shift_scale(data=codes.astype(stored), scale=scale.reshape(shape), **offset)]
 
 
 LOWERINGS: Mapping[str, Lowering] = {

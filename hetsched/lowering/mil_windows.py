@@ -8,14 +8,8 @@ from typing import Any
 
 from hetsched.errors import UnsupportedModelError
 from hetsched.graph import Op
-from hetsched.lowering.mil import Lowering, MilBuild
+from hetsched.lowering.mil import Lowering, MilBuild, builder
 from hetsched.lowering.resizing import is_linear, is_repeat
-
-
-def _mb() -> Any:
-    from coremltools.converters.mil import Builder
-
-    return Builder
 
 
 def _pads(b: MilBuild, op: Op, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
@@ -37,7 +31,7 @@ def _conv(b: MilBuild, op: Op) -> Sequence[Any]:
     ones = (1,) * len(kernel)
     strides, dilations = op.attr_ints("strides", ones), op.attr_ints("dilations", ones)
     bias = {"bias": b.read(op.inputs[2])} if b.optional(op, 2) else {}
-    out = _mb().conv(
+    out = builder().conv(
         x=b.read(op.inputs[0]), weight=b.read(op.inputs[1]), strides=list(strides), dilations=list(dilations), pad_type="custom",
         pad=_pads(b, op, kernel, strides, dilations), groups=op.attr_int("group", 1), **bias,
     )  # fmt: skip
@@ -53,7 +47,7 @@ def _conv_transpose(b: MilBuild, op: Op) -> Sequence[Any]:
     if any(op.attr_ints("output_padding", ())):
         raise UnsupportedModelError("transposed convolutions with output_padding are not written for Core ML")
     bias = {"bias": b.read(op.inputs[2])} if b.optional(op, 2) else {}
-    out = _mb().conv_transpose(
+    out = builder().conv_transpose(
         x=b.read(op.inputs[0]), weight=b.read(op.inputs[1]), strides=list(strides), dilations=list(dilations), pad_type="custom",
         pad=_pads(b, op, kernel, strides, dilations), groups=op.attr_int("group", 1), **bias,
     )  # fmt: skip
@@ -68,7 +62,7 @@ def _pool(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
         raise UnsupportedModelError("Core ML has no pooling with dilations or with indices")
     pads = _pads(b, op, kernel, strides, ones)
     more = {} if operation == "max_pool" else {"exclude_padding_from_average": not op.attr_int("count_include_pad", 0)}
-    out = getattr(_mb(), operation)(
+    out = getattr(builder(), operation)(
         x=b.read(op.inputs[0]), kernel_sizes=list(kernel), strides=list(strides), pad_type="custom", pad=pads,
         ceil_mode=bool(op.attr_int("ceil_mode", 0)), **more,
     )  # fmt: skip
@@ -77,7 +71,7 @@ def _pool(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
 
 def _global(operation: str, b: MilBuild, op: Op) -> Sequence[Any]:
     axes = list(range(2, len(b.shape(op.inputs[0]))))
-    return [getattr(_mb(), operation)(x=b.read(op.inputs[0]), axes=axes, keep_dims=True)]
+    return [getattr(builder(), operation)(x=b.read(op.inputs[0]), axes=axes, keep_dims=True)]
 
 
 def _resize(b: MilBuild, op: Op) -> Sequence[Any]:
@@ -88,10 +82,10 @@ def _resize(b: MilBuild, op: Op) -> Sequence[Any]:
         raise UnsupportedModelError("Core ML resizes images of four axes")
     if is_repeat(b.graph, op):
         up, across = (w // h for w, h in zip(wanted[2:], have[2:], strict=True))
-        return [_mb().upsample_nearest_neighbor(x=x, scale_factor_height=up, scale_factor_width=across)]
+        return [builder().upsample_nearest_neighbor(x=x, scale_factor_height=up, scale_factor_width=across)]
     if is_linear(b.graph, op) and where in {"half_pixel", "pytorch_half_pixel", "align_corners"}:
         sampling = "ALIGN_CORNERS" if where == "align_corners" else "UNALIGN_CORNERS"
-        return [_mb().resize_bilinear(x=x, target_size_height=wanted[2], target_size_width=wanted[3], sampling_mode=sampling)]
+        return [builder().resize_bilinear(x=x, target_size_height=wanted[2], target_size_width=wanted[3], sampling_mode=sampling)]
     raise UnsupportedModelError(
         f"Core ML does not resize {list(have)} to {list(wanted)} like this (mode {mode!r}, coordinates {where!r}, or other factors)"
     )

@@ -13,7 +13,7 @@ from hetsched.graph import Op
 from hetsched.lowering.onnx_segment import original_nodes
 from hetsched.lowering.tflite import Order, TfliteBuild, is_image
 from hetsched.lowering.tflite_arithmetic import order_of
-from hetsched.lowering.tflite_products import is_row, quantization
+from hetsched.lowering.tflite_products import is_row, quantization, scale_and_zero
 from hetsched.lowering.tflite_windows import Window, put_convolution
 
 #: Values of the format's ``ActivationFunctionType``.
@@ -67,14 +67,9 @@ def _activation(b: TfliteBuild, node: Op) -> int | None:
     return _RELU6 if bounds == (0.0, 6.0) else None
 
 
-def _parameters(b: TfliteBuild, node: Op) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    scale = b.values(node.inputs[1]).astype(np.float32)
-    return scale, b.values(node.inputs[2]) if b.optional(node, 2) else np.zeros(scale.shape, np.uint8)
-
-
 def _is_plain(b: TfliteBuild, node: Op) -> bool:
     """Whether a Q or DQ node has 8 bits and one scale."""
-    scale, zero = _parameters(b, node)
+    scale, zero = scale_and_zero(b, node)
     return scale.size == 1 and zero.dtype in _BITS
 
 
@@ -82,7 +77,7 @@ def _int8(b: TfliteBuild, node: Op, order: Order) -> int:
     """The activation that a DequantizeLinear reads, in int8."""
     name = node.inputs[0]
     order = order if is_image(b.graph, name) else "plain"
-    scale, zero = _parameters(b, node)
+    scale, zero = scale_and_zero(b, node)
     if zero.dtype == np.int8:
         index = b.read(name, order)
         b.describe(index, quantization(scale, zero))
@@ -105,7 +100,7 @@ def _result(b: TfliteBuild, node: Op, order: Order) -> int:
     """The int8 tensor of a QuantizeLinear's result."""
     name = node.outputs[0]
     order = order if is_image(b.graph, name) else "plain"
-    scale, zero = _parameters(b, node)
+    scale, zero = scale_and_zero(b, node)
     if zero.dtype == np.int8:
         return b.write(name, order, quantization(scale, zero), "INT8")
     b.eight[name, order] = b.temporary(b.shape(name, order), "INT8", quantization(scale, zero.astype(np.int64) - 128))
@@ -114,7 +109,7 @@ def _result(b: TfliteBuild, node: Op, order: Order) -> int:
 
 def _weights(b: TfliteBuild, node: Op, channels: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
     """Symmetric int8 weights and their scales, one or along the axis ``channels``; None if TFLite does not take them."""
-    scale, zero = _parameters(b, node)
+    scale, zero = scale_and_zero(b, node)
     if not b.is_constant(node.inputs[0]) or node.attr_int("block_size", 0):
         return None
     codes = b.values(node.inputs[0])
@@ -131,7 +126,7 @@ def _bias(b: TfliteBuild, pattern: Pattern, count: int, scales: npt.NDArray[Any]
     codes = np.zeros(count, np.int32)
     if name:
         node = pattern.sources[name]
-        scale, zero = _parameters(b, node)
+        scale, zero = scale_and_zero(b, node)
         real = (b.values(node.inputs[0]).astype(np.float64) - zero) * scale
         codes = np.clip(np.rint(np.broadcast_to(real.reshape(-1), (count,)) / scales), -(2**31), 2**31 - 1).astype(np.int32)
     return b.constant(codes, quantization(np.broadcast_to(scales, (count,)), np.zeros(1)))
@@ -144,7 +139,7 @@ def _conv(b: TfliteBuild, pattern: Pattern) -> bool:
         return False
     codes, scale = held
     window = Window.of(b, core, codes.shape[2:])
-    product = _parameters(b, source)[0] * np.broadcast_to(scale.reshape(-1), (codes.shape[0],))
+    product = scale_and_zero(b, source)[0] * np.broadcast_to(scale.reshape(-1), (codes.shape[0],))
     described = quantization(np.broadcast_to(scale.reshape(-1), (codes.shape[0],)), np.zeros(1))
     constants = described, _bias(b, pattern, codes.shape[0], product)
     image = _int8(b, source, "last")
@@ -165,7 +160,7 @@ def _gemm(b: TfliteBuild, pattern: Pattern) -> bool:
     if added and not is_row(b.values(pattern.sources[added].inputs[0]), codes.shape[0]):
         return False
     described = quantization(scale, np.zeros(1))
-    product = _parameters(b, source)[0] * np.broadcast_to(scale.reshape(-1), (codes.shape[0],))
+    product = scale_and_zero(b, source)[0] * np.broadcast_to(scale.reshape(-1), (codes.shape[0],))
     if scale.size == 1:
         product = product[:1]
     inputs = [_int8(b, source, "plain"), b.constant(np.ascontiguousarray(codes), described), _bias(b, pattern, codes.shape[0], product)]

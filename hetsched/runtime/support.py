@@ -178,7 +178,8 @@ def _gathers_blocks(op: Op, graph: Graph) -> str | None:
     return bad or (None if data[0].is_constant else f"its table {data[0].name!r} is computed while running")
 
 
-def _gemm(op: Op, graph: Graph) -> str | None:
+def third_of_gemm(op: Op, graph: Graph) -> str | None:
+    """Why what a Gemm adds to its product is not one value a column; None if it is, or if there is nothing."""
     n = graph.tensors[op.outputs[0]].shape[-1]
     if len(op.inputs) > 2 and op.inputs[2]:
         c = graph.tensors[op.inputs[2]]
@@ -186,7 +187,11 @@ def _gemm(op: Op, graph: Graph) -> str | None:
             return f"its third input {c.name!r} has the shape {list(c.shape)}; the kernel adds one value a column ([{n}])"
         if not c.is_constant and (op.attr_float("beta", 1.0) != 1.0 or c.elements != n):
             return f"its third input {c.name!r} is computed while running and must be a vector of {n} with beta 1"
-    return _real(op, graph)
+    return None
+
+
+def _gemm(op: Op, graph: Graph) -> str | None:
+    return third_of_gemm(op, graph) or _real(op, graph)
 
 
 def _pool(op: Op, graph: Graph) -> str | None:

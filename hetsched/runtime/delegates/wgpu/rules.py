@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hetsched.graph import DType, Graph, Op, Tensor
 from hetsched.runtime.delegates.wgpu import names
 from hetsched.runtime.stored import requantized
-from hetsched.runtime.support import Rule
+from hetsched.runtime.support import Rule, third_of_gemm
 
 #: Types that device memory holds.
 _LIES = frozenset({DType.F32, DType.F16, DType.I8, DType.U8, DType.BOOL, DType.I32, DType.I64})
@@ -97,14 +97,7 @@ def _convolution(op: Op, graph: Graph) -> str | None:
 
 
 def _gemm(op: Op, graph: Graph) -> str | None:
-    n = graph.tensors[op.outputs[0]].shape[-1]
-    if len(op.inputs) > 2 and op.inputs[2]:
-        c = graph.tensors[op.inputs[2]]
-        if c.elements not in (1, n) or (c.elements == n and n > 1 and c.shape[-1] != n):
-            return f"its third input {c.name!r} has the shape {list(c.shape)}; the kernel adds one value a column ([{n}])"
-        if not c.is_constant and (op.attr_float("beta", 1.0) != 1.0 or c.elements != n):
-            return f"its third input {c.name!r} is computed while running and must be a vector of {n} with beta 1"
-    return _reals(_tensors(op, graph))
+    return third_of_gemm(op, graph) or _reals(_tensors(op, graph))
 
 
 def _n_bits(op: Op, graph: Graph) -> str | None:
