@@ -13,7 +13,7 @@ CORPUS ?=
 export PYTHONHASHSEED ?= random
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lint types contracts coverage models peers llm-peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-llm bench-perplexity bench-models bench-simulation bench-studies bench-accuracy bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
+.PHONY: help demo test test-all lint types contracts coverage models peers llm-peers bench-kernels bench-qnn-support bench-startup bench-plan bench-table bench-solvers bench-memory bench-exact bench-host bench-host-language bench-llm bench-perplexity bench-models bench-simulation bench-studies bench-accuracy bench-phone-language bench-thermal fit fit-thermal anchors fuzz calibrate lock wheel clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,13 @@ models: $(STAMP) ## Bring the real models that the tests use (into models/)
 peers: $(STAMP) ## Bring the published list schedulers that ours are compared with (into .venv/peers)
 	@[ -d $(VENV)/peers/pysmt ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/peers -r tests/task_graphs/peers.txt || echo "anrg-saga could not be fetched: what compares with it is left out"
 
-llm-peers: $(STAMP) ## Build llama.cpp's CPU libraries, which bench-llm and bench-kernels compare with where they are there (into .venv/llm-peers)
-	@[ -d $(VENV)/llm-peers/llama_cpp ] || $(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes --target $(VENV)/llm-peers -r tests/language/peers.txt
+llm-peers: $(VENV)/llm-peers/.installed ## Build llama.cpp's CPU libraries, which bench-llm and bench-kernels compare with where they are there (into .venv/llm-peers)
+
+# GCC 12 leaves out what the AMX code reads unless it may not drop stores; wheels that pip built before with other flags are not taken.
+$(VENV)/llm-peers/.installed: tests/language/peers.txt | $(STAMP)
+	@echo "building llama.cpp into $(VENV)/llm-peers (once, a quarter of an hour on two cores)"
+	@CMAKE_ARGS="-DCMAKE_CXX_FLAGS=-fno-dse" $(BIN)/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-deps --require-hashes --upgrade --target $(VENV)/llm-peers -r tests/language/peers.txt
+	@touch $@
 
 lint: $(STAMP) ## Style and formatting
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -72,6 +77,9 @@ bench-table: $(STAMP) models ## Time of cost tables, up to 10,000 operators (GRA
 
 bench-host: $(STAMP) models ## Predicted against measured latency of ten models on this machine (JSON=--json)
 	@$(BIN)/python tests/bench_host.py $(JSON)
+
+bench-host-language: $(STAMP) models ## Predicted against measured tokens a second of a language model on this machine (JSON=--json)
+	@$(BIN)/python tests/bench_host_language.py $(JSON)
 
 bench-llm: $(STAMP) models ## Text generation beside llama.cpp (where llama-cpp-python is installed) and the bandwidth (JSON=--json)
 	@PYTHONPATH=$(VENV)/llm-peers $(BIN)/python tests/bench_llm.py $(JSON)
@@ -114,6 +122,9 @@ anchors: $(STAMP) ## After a fit: how far anchored predictions are off, and the 
 
 bench-accuracy: $(STAMP) ## Predictions against public measurements (needs the folder of measurements: MEASUREMENTS=...)
 	@$(BIN)/python -m hetsched_cost_models.benchmark $(MEASUREMENTS)
+
+bench-phone-language: $(STAMP) ## Plans of language models on phones beside published rates (one chip alone: CHIP=...)
+	@$(BIN)/python tests/bench_phone_language.py $(CHIP)
 
 calibrate: $(STAMP) ## Measure this machine again
 	@$(BIN)/hetsched calibrate

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
-    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan",
+    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "delta", "diff", "explain", "import_profile", "load", "plan",
     "report", "run", "simulate", "soc",
 ]  # fmt: skip
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         assistant,
         calibrate_ranges,
         compare,
+        delta,
         diff,
         explain,
         import_profile,

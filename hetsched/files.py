@@ -63,18 +63,30 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OptionError: the folder does not exist or cannot be written, or there is something else at ``path``.
     """
+    write_parts_atomically(path, (data,))
+
+
+def write_parts_atomically(path: Path, parts: Iterable[bytes]) -> None:
+    """The same for what is too large to be in memory at once; the first part has the first byte.
+
+    Raises:
+        OptionError: as :func:`write_atomically`.
+    """
     import tempfile
+    from itertools import chain
 
     check_destination(path, option="")
+    rest = iter(parts)
+    first = next(rest, b"")
     try:
         target = path.resolve()
-        _refuse_other_kind(path, data)
+        _refuse_other_kind(path, first)
         handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".part", dir=target.parent)
     except OSError as e:
         raise OptionError(f"cannot write {path}: {e.strerror or e}; choose another place") from e
     try:
         with os.fdopen(handle, "wb") as f:
-            f.write(data)
+            f.writelines(chain((first,), rest))
         os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101
         os.replace(name, target)  # noqa: PTH105
     except BaseException as e:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from yaml import Node
 
 
+#: Longest integer.
+_DIGITS = 100
+
+
 def read(path: Path, what: str, most_bytes: int) -> Any:
     """What a file of one YAML document holds.
 
@@ -86,7 +90,7 @@ def _refuse_aliases(text: str, loader: Any) -> None:
 
 
 def _refuse_repeats(node: Node) -> None:
-    """A key that stands twice in a mapping: YAML would silently keep the last."""
+    """A key that stands twice in a mapping (YAML would silently keep the last), or a number without sense."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):
@@ -101,3 +105,5 @@ def _refuse_repeats(node: Node) -> None:
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _refuse_repeats(item)
+    elif node.tag.endswith(":int") and len(node.value) > _DIGITS:  # Python writes no such number
+        raise ValueError(f"has a number of {len(node.value)} digits at line {node.start_mark.line + 1}: no quantity is that large")

@@ -16,9 +16,7 @@ from hetsched.anchors import Anchor
 from hetsched.measured import Measured
 from hetsched.plan_language import Language
 from hetsched.soc_quantities import Name, Strict
-
-OPERATOR_SET = "hetsched-ops-1"
-MINIMUM_RUNTIME = "0.1.0"
+from hetsched.versions import MINIMUM_RUNTIME, OPERATOR_SET, QUANTIZATION_SCHEMA, check_versions, version_header
 
 Status = Literal["optimal", "feasible", "heuristic", "clock"]
 
@@ -206,14 +204,19 @@ class Header(Strict):
 
     schema_version: Literal[1] = 1
     operator_set: str = OPERATOR_SET
+    quantization_schema: int = QUANTIZATION_SCHEMA
     minimum_runtime: str = MINIMUM_RUNTIME
     hetsched: str
+
+
+Phase = Literal["inference", "prefill", "decode", "verify", "draft"]
+"""``verify``: checking several guessed tokens at once; ``draft``: a step of what guesses them."""
 
 
 class Entry(Strict):
     """One plan of a deployment. ``dims`` are those of the model that make this phase; empty: the model's own."""
 
-    phase: Literal["inference", "prefill", "decode"] = "inference"
+    phase: Phase = "inference"
     level: Annotated[int, Field(ge=0, le=4)] = 0
     plan: Plan
     dims: dict[str, int] = Field(default_factory=dict)
@@ -227,7 +230,7 @@ class Entry(Strict):
     """Of this entry; empty: the deployment's."""
 
 
-Stage = tuple[Literal["inference", "prefill", "decode"], Annotated[int, Field(ge=0, le=4)]]
+Stage = tuple[Phase, Annotated[int, Field(ge=0, le=4)]]
 """Phase and level of an entry."""
 
 
@@ -261,7 +264,7 @@ class Deployment(Strict):
     measured: Measured | None = None
     """Measured times of single operators that take the place of the model's."""
     entries: tuple[Entry, ...] = Field(min_length=1)
-    """Level 0 first, the prefill before the decode."""
+    """Level 0 first; the prefill before the decode, then ``verify`` and ``draft``."""
     switches: Annotated[tuple[Switch, ...], Field(max_length=64)] = ()
 
     def alone(self, entry: Entry) -> Deployment:
@@ -291,13 +294,29 @@ class Deployment(Strict):
             raise PlanError(f"there is no plan file {path}")
         if path.stat().st_size > 256 << 20:
             raise PlanError(f"the plan file {path} is larger than 256 MiB: it is not a plan")
+        raw = path.read_bytes()
         try:
-            found = cls.model_validate_json(path.read_bytes())
+            found = cls.model_validate_json(raw)
+        except ValidationError as e:
+            check_versions(_header_in(raw), str(path), "make the plan again", PlanError)  # a newer plan is not called a damaged one
+            raise PlanError(f"{path} is not a valid plan file: {wrong_fields.fault(e, cls)}; make it again with 'hetsched plan'") from e
+        check_versions(found.header.model_dump(), str(path), "make the plan again", PlanError)
+        try:
             check_entries([(e.phase, e.level, e.splits) for e in found.entries])
             for entry in found.entries:
                 check_plan(entry.plan)
-        except ValidationError as e:
-            raise PlanError(f"{path} is not a valid plan file: {wrong_fields.fault(e, cls)}; make it again with 'hetsched plan'") from e
         except PlanError as e:
             raise PlanError(f"{path} is not a valid plan file: {e}; make it again with 'hetsched plan'") from e
         return found
+
+
+def _header_in(raw: bytes) -> dict[str, Any]:
+    """The version header in what may be no valid plan; where something is absent, what this runtime writes."""
+    import json
+
+    try:
+        whole = json.loads(raw)
+    except (ValueError, RecursionError):
+        whole = None
+    said = whole.get("header") if isinstance(whole, dict) else None
+    return version_header() | (said if isinstance(said, dict) else {})

@@ -23,10 +23,11 @@ from hetsched.language.session import LanguageModel
 
 HERE = Path(__file__).parent
 WINDOW = 512
-#: (precision, keys, values): most relative change of the perplexity that is allowed, None: only reported.
+#: (precision, keys, values): most relative change of the perplexity that is allowed, None: only reported. ``w4a8`` protects what it
+#: does by default, ``bare`` nothing.
 SETTINGS: dict[tuple[str, str, str], float | None] = {
     ("w4a16", "fp16", "fp16"): 0.001, ("w4a16", "int8", "int8"): 0.01, ("w4a16", "int8", "int4"): 0.03, ("w4a16", "fp8", "fp8"): None,
-    ("w4a8", "fp16", "fp16"): None, ("w4a8", "int8", "int8"): 0.01, ("w4a8", "int8", "int4"): 0.03,
+    ("w4a8", "fp16", "fp16"): None, ("w4a8", "int8", "int8"): 0.01, ("w4a8", "int8", "int4"): 0.03, ("bare", "fp16", "fp16"): None,
 }  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def losses(model: LanguageModel, ids: list[int]) -> list[float]:
 def mean_loss(path: Path, ids: list[int], precision: str, kv: tuple[str, str], windows: int | None = None) -> float:
     """Mean loss of the first windows of a text (None: of all)."""
     cut = [ids[at : at + WINDOW] for at in range(0, len(ids) - 1, WINDOW)][:windows]
-    with LanguageModel(path, context=WINDOW, precision=precision, kv=kv) as model:
+    how: dict[str, Any] = {"precision": "w4a8", "protect": ()} if precision == "bare" else {"precision": precision}
+    with LanguageModel(path, context=WINDOW, kv=kv, **how) as model:
         return float(np.mean([loss for window in cut if len(window) > 1 for loss in losses(model, window)]))
 
 

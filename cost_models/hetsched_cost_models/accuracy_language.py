@@ -21,7 +21,7 @@ def points() -> Iterator[Point]:
     """Every row of both phases; the unit names the phase, the precision the bits of a stored weight."""
     for phase in PHASES:
         found = [r for r in rates() if getattr(r, phase) > 0]
-        form, measured = form_of(found, phase)
+        form, measured = form_of(found, phase, shipped().parameters["decode"])
         ratios = np.exp(form.log_seconds(shipped().parameters[phase]) - measured).tolist()
         for r, ratio in zip(found, ratios, strict=True):
             engine, seconds = f"{r.engine} in an app" if r.app else r.engine, 1.0 / getattr(r, phase)

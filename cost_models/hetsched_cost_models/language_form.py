@@ -1,12 +1,16 @@
 """Seconds of a step of a language model on one processor, whatever the graph: what ``make fit`` fits and what plans take over.
 
     decode:  pace * ( max( (weights + cache) / bandwidth, 2 products * unpack / (half * lanes) ) + layers * layer_s )
-    prefill: pace * 2 (products + attended) / (ops * gemm) + weights / bandwidth + start_s
+    prefill: pace * ( token + 2 (products + attended) / (ops * gemm) )
+    several: decode + (rows - 1) / rows * pace of prefill * 2 (products + attended) / (ops * gemm), at most rows * decode
 
-Neither is ever shorter than its weights and cache take at the reachable bandwidth. *Bytes* are as stored; *attended* are the products
-of attention; *ops* is the peak (INT8 with integer weights on CPUs and NPUs, else float16), *half* the float16 one. The lanes' term
-(multiplying one row, and *unpacking* llama.cpp's k-quants) is a CPU's. A pace of decode is an engine's on a kind of processor, times that
-engine's on one chip, times that of float weights; of prefill an engine's on a family of processors. Paces near 1 are 1.
+*Several* are rows that continue a past: guessed tokens that are checked, a turn of a conversation, a batch. They read weights and cache
+once, as one row does, and multiply more; no row of the fit is of them. Nothing is ever shorter than its weights and cache take at the
+reachable bandwidth. *Bytes* are as stored; *attended* are the products of attention; *ops* is the peak (INT8 with integer weights on
+CPUs and NPUs, else float16), *half* the float16 one. The lanes' term (multiplying one row, and *unpacking* llama.cpp's k-quants) is a
+CPU's. A prompt takes what its products take and, first, a *token*: the seconds of decoding one without a cache, in which that engine
+reads all weights. A pace of decode is an engine's on a kind of processor, times that engine's on one chip, times that of float weights;
+of prefill an engine's on a family of processors. Paces near 1 are 1.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ class Step:
     """A token of an answer, or a whole prompt, and where an engine computes it.
 
     ``products`` are multiply-accumulates with weights, ``attended`` those of attention; ``bits`` those of a stored weight; ``unpacked`` the
-    share of products whose weights are llama.cpp's k-quants.
+    share of products whose weights are llama.cpp's k-quants. Of a prompt, ``token_s``: seconds of one token there.
     """
 
     place: Place
@@ -55,6 +59,7 @@ class Step:
     layers: int
     bits: float
     unpacked: float = 0.0
+    token_s: float = 0.0
 
 
 def place_of(soc: SoC, rates: Rates) -> Place:
@@ -99,14 +104,19 @@ class Form:
         self.stream = self.bytes / np.array([s.place.bandwidth for s in steps])
         self.products, self.attended = (np.array([getattr(s, n) for s in steps], float) for n in ("products", "attended"))
         self.layers, self.unpacked = (np.array([getattr(s, n) for s in steps], float) for n in ("layers", "unpacked"))
+        self.token = np.array([s.token_s for s in steps])
 
     def log_seconds(self, p: Mapping[str, float]) -> FloatArray:
         """Logarithms of the seconds of every step by the parameters ``p``."""
-        pace = np.exp(self.has @ np.log([p.get(n, 1.0) for n in self.names]))
+        pace = self.pace(p)
         if self.phase == "prefill":
-            return np.asarray(np.log(pace * self.computed(p) + self.stream + p["start_s"]))
+            return np.asarray(np.log(np.maximum(pace * (self.token + self.computed(p)), self.stream)))
         taken = np.maximum(self.stream, self.lanes(p)) + self.layers * p["layer_s"]
         return np.asarray(np.log(np.maximum(pace * taken, self.stream)))
+
+    def pace(self, p: Mapping[str, float]) -> FloatArray:
+        """Products of the paces of every step."""
+        return np.asarray(np.exp(self.has @ np.log([p.get(n, 1.0) for n in self.names])))
 
     def computed(self, p: Mapping[str, float]) -> FloatArray:
         """Seconds in which a prompt is multiplied, before paces."""
@@ -116,3 +126,21 @@ class Form:
         """Seconds in which a CPU multiplies one row; 0 elsewhere."""
         unpack = 1.0 + self.unpacked * (p["unpack"] - 1.0)
         return np.where(self.unit == "cpu", 2.0 * self.products * unpack / (self.half * p["lanes"]), 0.0)
+
+
+def seconds_of(step: Step, phase: str, p: Mapping[str, float]) -> float:
+    """Seconds of one step by the parameters ``p``."""
+    return float(np.exp(Form([step], phase).log_seconds(p))[0])
+
+
+def others_of(rows: Step, p: Mapping[str, float], one_s: float) -> float:
+    """Seconds that rows after a past take beyond the first of them.
+
+    Args:
+        rows: all of them, as a prompt.
+        p: parameters of prefill.
+        one_s: seconds of one of them.
+    """
+    form, more = Form([rows], "prefill"), rows.tokens - 1
+    multiplied = float((form.pace(p) * form.computed(p))[0])
+    return min(more / rows.tokens * multiplied, more * one_s)

@@ -2,8 +2,10 @@
 
 A decoder's step, a token or a prompt, takes on every queue the seconds of :mod:`hetsched_cost_models.language_form` with the parameters
 of ``fitted/language.yaml``: every operator the part of each term that its weights, cache and products are, and an even part of what
-a layer or a start costs. Starting the step there and telling the host is in these seconds, so that a plan on one queue takes exactly them.
-A few tokens at once (speculation, a batch) take no longer than one after the other, and no less than one of them.
+layers cost. Starting the step there and telling the host is in these seconds, so that a plan on one queue takes exactly them.
+Tokens that continue a past (speculation, a turn, a batch) begin with one as decoding takes it; those of a prompt take no longer than one
+after the other. Where a plan makes 4-bit
+weights of a float model, those of the scores have the bits that the engine gives them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,9 +25,10 @@ from hetsched.socs import SoC
 from hetsched_cost_models import energy
 from hetsched_cost_models.certainty import SLOW_PATH
 from hetsched_cost_models.language import STATEFUL
-from hetsched_cost_models.language_form import Form, Place, Step, place_of
-from hetsched_cost_models.operators import VECTOR_KINDS
-from hetsched_cost_models.parameters import FITTED, engine_of, read_parameters
+from hetsched_cost_models.language_form import Form, Place, Step, others_of, place_of, seconds_of
+from hetsched_cost_models.operators import PRODUCTS, VECTOR_KINDS
+from hetsched_cost_models.parameters import FITTED, engine_of, head_bits, read_parameters
+from hetsched_cost_models.precisions import FOUR_BIT
 from hetsched_cost_models.roofline import Rates, Storage
 from hetsched_cost_models.work import IntArray as IndexArray
 from hetsched_cost_models.work import Work
@@ -34,6 +37,7 @@ FILE = "language.yaml"
 #: Operators of which a layer has one.
 _LAYERS = ("GroupQueryAttention", "Attention", "SelectiveScan")
 _VIEW = VECTOR_KINDS.index("view")
+_Columns: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,15 @@ def shipped() -> Shipped:
 class Decoder:
     """What the fits ask of a decoder's graph: rows (tokens of all sequences), layers, and by op whether it attends or unpacks k-quants.
 
-    ``continues``: there are tokens before these.
+    ``continues``: whether there are tokens before these; ``head``: the op that makes scores of float weights, -1: none does.
     """
 
     rows: int
-    continues: bool
     layers: int
     attends: FloatArray
     unpacks: FloatArray
+    continues: bool
+    head: int
 
 
 def decoder_of(graph: Graph) -> Decoder | None:
@@ -75,7 +80,16 @@ def decoder_of(graph: Graph) -> Decoder | None:
         return None
     attends = np.array([float(op.type in STATEFUL) for op in graph.ops])
     unpacks = np.array([float(any(_is_k_quant(graph, n) for n in graph.constants(op))) for op in graph.ops])
-    return Decoder(_rows(graph.tensors[layers[0].inputs[0]].shape), bool(graph.states), len(layers), attends, unpacks)
+    past = (graph.tensors[n] for op in layers for n in op.inputs if n)
+    continues = any(t.role is Role.STATE and t.nbytes for t in past)
+    return Decoder(_rows(graph.tensors[layers[0].inputs[0]].shape), len(layers), attends, unpacks, continues, _head(graph))
+
+
+def _head(graph: Graph) -> int:
+    """The last product with constant weights, if these are floats; else -1."""
+    last = max((i for i, op in enumerate(graph.ops) if op.type in PRODUCTS and graph.constants(op)), default=-1)
+    floats = last >= 0 and all(graph.tensors[n].dtype.is_float for n in graph.constants(graph.ops[last]))
+    return last if floats else -1
 
 
 def _rows(shape: Sequence[int]) -> int:
@@ -97,6 +111,7 @@ class _OnQueue:
     place: Place
     engine: str
     weights: FloatArray
+    unpacks: FloatArray
 
     def step(self, phase: str, rows: int) -> Step:
         """All ops together, for so many of the rows."""
@@ -106,43 +121,51 @@ class _OnQueue:
         total, many = float(self.weights.sum()), max(1.0, float(elements.sum()))
         attended = float((self.work.macs * self.decoder.attends).sum()) if phase == "prefill" else 0.0
         cache = float(self.work.state_bytes.sum()) if phase == "decode" else 0.0
-        return Step(
+        found = Step(
             self.place, self.engine, rows, part * float(products.sum()), part * attended, total, cache, self.decoder.layers,
-            8.0 * total / many, float((products * self.decoder.unpacks).sum() / max(1.0, products.sum())),
+            8.0 * total / many, float((products * self.unpacks).sum() / max(1.0, products.sum())),
         )  # fmt: skip
+        if phase == "decode":
+            return found
+        token = replace(self.step("decode", 1), cache_bytes=0.0)
+        return replace(found, token_s=seconds_of(token, "decode", shipped().parameters["decode"]))
 
-    def seconds(self) -> tuple[float, str]:
-        """Of the whole graph, and the phase that it is."""
-        rows, one = self.decoder.rows, self._of("decode", 1)
-        if rows == 1:
-            return one, "decode"
-        prompt = self._of("prefill", rows)
-        if self.decoder.continues:
-            prompt -= float(Form([self.step("prefill", rows)], "prefill").stream[0]) + shipped().parameters["prefill"]["start_s"]
-        return max(one, min(prompt, rows * one)), "prefill"
-
-    def _of(self, phase: str, rows: int) -> float:
-        return float(np.exp(Form([self.step(phase, rows)], phase).log_seconds(shipped().parameters[phase]))[0])
-
-    def priced(self, crossing_s: float) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray], FloatArray]:
+    def priced(self, crossing_s: float) -> tuple[str, _Columns, FloatArray]:
         """The phase; of every op seconds of compute, bytes and seconds of overhead; and its seconds at full activity.
 
         Together the ops take the step's seconds less ``crossing_s``.
         """
-        seconds, phase = self.seconds()
-        p, form = shipped().parameters[phase], Form([self.step(phase, self.decoder.rows)], phase)
-        compute_s, fixed_s = (
-            (form.computed(p)[0], p["start_s"]) if phase == "prefill" else (form.lanes(p)[0], self.decoder.layers * p["layer_s"])
-        )
+        rows, p = self.decoder.rows, shipped().parameters
+        one_s = seconds_of(self.step("decode", 1), "decode", p["decode"])
+        if rows == 1:
+            return "decode", *self._shared(self.step("decode", 1), "decode", one_s, crossing_s)
+        prompt = self.step("prefill", rows)
+        if not self.decoder.continues:
+            seconds = max(one_s, min(seconds_of(prompt, "prefill", p["prefill"]), rows * one_s))
+            return "prefill", *self._shared(prompt, "prefill", seconds, crossing_s)
+        (compute, moved, overhead), full = self._shared(self.step("decode", 1), "decode", one_s, crossing_s)
+        others = others_of(prompt, p["prefill"], one_s) * self.work.macs / max(1.0, float(self.work.macs.sum()))
+        taken = np.maximum(compute, moved / self.place.bandwidth)
+        return "prefill", (taken + others, moved, overhead), full + self._busy(others, Form([prompt], "prefill"))
+
+    def _shared(self, step: Step, phase: str, seconds: float, crossing_s: float) -> tuple[_Columns, FloatArray]:
+        """What the ops take of a token or of a prompt."""
+        p, form = shipped().parameters[phase], Form([step], phase)
         products = self.work.macs * (1.0 if phase == "prefill" else 1.0 - self.decoder.attends)
-        compute, moved = compute_s * products / max(1.0, float(products.sum())), self.weights + self.work.state_bytes
+        shares, read = products / max(1.0, float(products.sum())), self.weights / max(1.0, float(self.weights.sum()))
+        compute = form.computed(p)[0] * shares + step.token_s * read if phase == "prefill" else form.lanes(p)[0] * shares
+        fixed_s = 0.0 if phase == "prefill" else self.decoder.layers * p["layer_s"]
+        moved = self.weights + self.work.state_bytes
         pace = seconds / (fixed_s + float(np.maximum(compute, moved / self.place.bandwidth).sum()))
         compute, moved = pace * compute, max(1.0, pace) * moved
         taken = np.maximum(compute, moved / self.place.bandwidth)
         runs = (self.work.kind != _VIEW) | (self.work.macs > 0.0)
         overhead = max(0.0, seconds - crossing_s - float(taken.sum())) * runs / max(1, int(runs.sum()))
-        full = np.minimum(2.0 * self.work.macs / form.ops, compute) if self.place.unit == "npu" else compute
-        return phase, (compute, moved, overhead), full
+        return (compute, moved, overhead), self._busy(compute, form)
+
+    def _busy(self, compute: FloatArray, form: Form) -> FloatArray:
+        """Seconds at full activity: an NPU's matrices are as busy as their peak says."""
+        return np.minimum(2.0 * self.work.macs / form.ops, compute) if self.place.unit == "npu" else compute
 
 
 def with_engines(table: CostTable, graph: Graph, soc: SoC, work: Work, rates: Sequence[Rates], storages: Mapping[tuple[int, str], Storage],
@@ -169,10 +192,13 @@ def with_engines(table: CostTable, graph: Graph, soc: SoC, work: Work, rates: Se
         mine = np.flatnonzero(table.alt_queue == q)
         engine, kind = engine_of(rates[q].processor, runtime), rates[q].processor.kind
         held = _held([table.alt_precision[a] for a in mine.tolist()], owner[mine], len(table.op_names))
-        weights = np.select([held == p for p in dict.fromkeys(held.tolist())],
-                            [_weights(work, storages[q, p], kind, engine) for p in dict.fromkeys(held.tolist())])  # fmt: skip
+        kinds = dict.fromkeys(held.tolist())
+        weights = np.select([held == p for p in kinds], [_weights(work, storages[q, p], kind, engine) for p in kinds])
+        unpacks = decoder.unpacks
+        if decoder.head >= 0 and held[decoder.head] in FOUR_BIT:
+            weights, unpacks = _with_head(weights, unpacks, work, decoder.head, engine)
         crossing = _launch(rates[q], table.launch_s[q]) + (table.sync_s[q, table.host] if q != table.host else 0.0)
-        phase, shares, busy = _OnQueue(decoder, work, place_of(soc, rates[q]), engine, weights).priced(crossing)
+        phase, shares, busy = _OnQueue(decoder, work, place_of(soc, rates[q]), engine, weights, unpacks).priced(crossing)
         for column, share in zip(columns.values(), shares, strict=True):
             column[mine] = share[owner[mine]]
         work_s[mine] = busy[owner[mine]]
@@ -203,9 +229,21 @@ def _weights(work: Work, storage: Storage, kind: str, engine: str) -> FloatArray
     """Bytes of every op's weights: engines for CPUs and GPUs, and llama.cpp, read blocks as they are stored."""
     packed = work.weight_packed_elems * storage.weight_float_bytes
     if kind != "npu" or engine == "llama.cpp":
-        packed = np.minimum(packed, work.weight_packed_bytes)
+        blocks = work.weight_packed_bytes < 2.0 * work.weight_packed_elems
+        packed = np.where(blocks, work.weight_packed_bytes, np.minimum(packed, work.weight_packed_bytes))
     plain = work.weight_float_elems * storage.weight_float_bytes + work.weight_quant_elems * storage.weight_quant_bytes
     return np.asarray(plain + work.weight_fixed_bytes + packed)
+
+
+def _with_head(weights: FloatArray, unpacks: FloatArray, work: Work, head: int, engine: str) -> tuple[FloatArray, FloatArray]:
+    """Bytes of weights and what unpacks k-quants, with the scores' weights as the engine's 4-bit models have them."""
+    bits = head_bits(engine)
+    if bits is None:
+        return weights, unpacks
+    weights, unpacks = weights.copy(), unpacks.copy()
+    weights[head] = (work.weight_float_elems[head] + work.weight_packed_elems[head]) * bits / 8.0
+    unpacks[head] = float(engine == "llama.cpp")
+    return weights, unpacks
 
 
 def _certainty(soc: SoC, cases: Sequence[tuple[str, str, str]]) -> tuple[tuple[float, float], str]:

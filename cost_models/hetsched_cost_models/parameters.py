@@ -108,6 +108,12 @@ def engine_of(processor: Processor, runtime: str) -> str:
     return known.get(runtime, known["default"])
 
 
+def head_bits(engine: str) -> float | None:
+    """Bits of the weights that make the scores in an engine's 4-bit models; None: those of the layers."""
+    found = _data()["head_bits"].get(engine)
+    return None if found is None else _value(found)
+
+
 def _engines(processor: Processor) -> dict[str, str]:
     known: dict[str, dict[str, str]] = _data()["engines"]
     return known.get(processor.family or "", known[processor.kind])

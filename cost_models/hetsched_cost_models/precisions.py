@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hetsched.errors import OptionError
+from hetsched.errors import OptionError, UnsupportedModelError
 from hetsched.graph import CONTROL_FLOW, DType, Graph, Op, Role, Tensor
 from hetsched.socs import Processor
 from hetsched_cost_models.operators import MATRIX, PRODUCTS
@@ -19,9 +19,12 @@ from hetsched_cost_models.support import SupportTable
 #: Why a machine's kernels cannot run an op at a precision; None if they can.
 Supported: TypeAlias = Callable[[Op, Graph, str], str | None]
 #: What ``build_table`` takes as precision.
-PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "fp8")
+PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8", "fp8")
 #: Those whose activations are 16-bit integers, which are for vendors' runtimes.
 WIDE = ("w8a16", "w4a16")
+#: Those whose matrix products have 4-bit weights; engines of language models have them on every processor.
+FOUR_BIT = ("w4a16", "w4a8")
+_ENGINES_TAKE_EIGHT = "engines of language models meet 4-bit weights with 8-bit activations on CPUs: ask for w4a8"
 _NO_RANGES = "its activation has no range, and only CPU kernels quantize one when it arrives"
 #: Operators that no accelerator gets, whatever its table says, and why.
 CPU_ONLY = {
@@ -52,6 +55,22 @@ def check_precision(precision: str) -> None:
     """
     if precision not in PRECISIONS:
         raise OptionError(f"the precision {precision!r} cannot be planned: use one of {', '.join(PRECISIONS)}")
+
+
+def check_model(graph: Graph, precision: str, quantized: bool, engine: bool) -> None:
+    """Whether a precision is for such a model; ``engine``: engines of language models run it.
+
+    Raises:
+        UnsupportedModelError: it is not.
+    """
+    if precision in (*WIDE, *FOUR_BIT, "fp8") and quantized:
+        raise UnsupportedModelError(
+            f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto"
+        )
+    if precision == "w4a8" and not engine:
+        raise UnsupportedModelError(
+            f"{graph.name!r} cannot be planned as w4a8 here: that is for language models with a cache, on phones; use w8a8-dynamic"
+        )
 
 
 def is_quantized_model(graph: Graph) -> bool:
@@ -96,7 +115,8 @@ class Place:
     """All of a processor that decides which operators it gets, so that equal places get equal offers.
 
     ``floats``, ``integers``, ``wide``, ``eight``: whether it has a rate for floats, for INT8, for 8-bit weights and 16-bit activations, for
-    8-bit floats; ``table``: the accelerator's operator table, None if no limits are known.
+    8-bit floats; ``table``: the accelerator's operator table, None if no limits are known; ``engine``: whether an engine of language
+    models runs the graph there, which computes on 4-bit weights.
     """
 
     kind: str
@@ -107,14 +127,17 @@ class Place:
     wide: bool
     eight: bool
     table: SupportTable | None
+    engine: bool = False
 
     @classmethod
-    def of(cls, processor: Processor, table: SupportTable | None, *, wide: bool = False, half: bool = False) -> Place:
+    def of(
+        cls, processor: Processor, table: SupportTable | None, *, wide: bool = False, half: bool = False, engine: bool = False
+    ) -> Place:  # fmt: skip
         """What decides of ``processor``, through the runtime that has this ``table``; ``half``: float16 where it has a rate for it."""
         peaks = {p for c in processor.clusters for p in c.peak_ops_s}
         floats = bool({"f16", "bf16", "f32"} & peaks)
         dtype = "f16" if half and all("f16" in c.peak_ops_s for c in processor.clusters) else processor.float_dtype
-        return cls(processor.kind, processor.model, dtype, floats, "i8" in peaks, wide, "f8" in peaks, table)
+        return cls(processor.kind, processor.model, dtype, floats, "i8" in peaks, wide, "f8" in peaks, table, engine)
 
 
 def offer(
@@ -146,6 +169,8 @@ def offer(
         if supported is not None:
             own = _offer_of_kernels(graph, op, supported, integers and op.type in MATRIX, place.float_dtype)
             return own if own.precisions else _offer_of_others(graph, op, others or {}, place.float_dtype, own.refusals)
+        if place.engine and _four_bits(graph, op, wanted):
+            return Offer(("w4a8",), ()) if wanted == "w4a8" else Offer((place.float_dtype,), (("w4a16", _ENGINES_TAKE_EIGHT),))
         return Offer(("w8a8",) if integers and integer_product(graph, op) else (place.float_dtype,), ())
     if op.type in CPU_ONLY:
         return Offer((), ((place.float_dtype, CPU_ONLY[op.type]),))
@@ -153,7 +178,7 @@ def offer(
         name = op.type if not op.domain else f"{op.type} of domain {op.domain!r}"
         return Offer((), ((place.float_dtype, f"a custom operator runs on the CPU only, and {name} is one"),))
     refusals: list[tuple[str, str]] = [("w8a8", _NO_RANGES)] if dynamic and not integers and integer_product(graph, op) else []
-    if integers or stored in WIDE:
+    if integers or (stored in WIDE and (place.wide or not place.engine)):
         why = _integer_refusal(graph, op, place, stored)
         if why is None:
             return Offer((stored,), ())
@@ -164,16 +189,22 @@ def offer(
             return Offer(("f8",), ())
         refusals.append(("f8", f"{place.model} has no FP8 rate"))
     if why is None:
-        return Offer((place.float_dtype,), tuple(refusals))
+        narrow = place.engine and _four_bits(graph, op, wanted)
+        return Offer(("w4a16" if narrow else place.float_dtype,), tuple(refusals))
     refusals.append((place.float_dtype, why))
     return Offer((), tuple(refusals))
 
 
 def _stored(graph: Graph, op: Op, wanted: str) -> str:
-    """The integers that an accelerator computes an op in; 4-bit weights are those of products with constants."""
-    if wanted not in WIDE:
+    """The integers that an accelerator computes an op in."""
+    if wanted not in (*WIDE, *FOUR_BIT):
         return "w8a8"
-    return "w4a16" if wanted == "w4a16" and op.type in PRODUCTS and graph.constants(op) else "w8a16"
+    return "w4a16" if _four_bits(graph, op, wanted) else "w8a16"
+
+
+def _four_bits(graph: Graph, op: Op, wanted: str) -> bool:
+    """Whether an op's weights become 4 bits: those of products with constants do."""
+    return wanted in FOUR_BIT and op.type in PRODUCTS and bool(graph.constants(op))
 
 
 def _is_custom(op: Op, table: SupportTable | None) -> bool:

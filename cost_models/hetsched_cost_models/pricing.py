@@ -15,13 +15,17 @@ from hetsched_cost_models import control_flow, delegated, energy, layouts, strea
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.composites import Apart
 from hetsched_cost_models.features import Features
-from hetsched_cost_models.precisions import WIDE
+from hetsched_cost_models.precisions import FOUR_BIT, WIDE
 from hetsched_cost_models.roofline import Cost, Rates, Storage, roofline
 from hetsched_cost_models.work import BoolArray
 
 
-def held_as(precision: str) -> str:
-    """The storage type of activations at a precision, by the name of the domain."""
+def held_as(kind: str, precision: str) -> str:
+    """The storage type of activations at a precision on a kind of processor, by the name of the domain."""
+    if kind == "cpu":
+        return "f32"
+    if kind == "gpu" and precision in FOUR_BIT:
+        return "f16"
     return "w8a16" if precision in WIDE else precision
 
 
@@ -29,7 +33,8 @@ def storage_of(kind: str, precision: str, quantized: bool) -> Storage:
     """Bytes per element of float and quantized activations, float and quantized weights."""
     if kind == "cpu":
         wide = 2.0 if precision == "f16" else 4.0
-        return Storage(wide, 1.0, 1.0 if precision == "w8a8" else wide, 1.0)
+        weight = {"w8a8": 1.0, "w4a8": FOUR_BITS / 8.0}.get(precision, wide)
+        return Storage(wide, 1.0, weight, 1.0)
     if precision == "f8":
         return Storage(1.0, 1.0, 1.0, 1.0)
     if precision == "w4a16":
@@ -58,7 +63,7 @@ def price(
         runtime: whose overheads are assumed.
     """
     domain_of = {(d.queue, d.dtype): i for i, d in enumerate(domains)}
-    held = ["f32" if queues[x.queue].kind == "cpu" else held_as(x.precision) for x in found.options]
+    held = [held_as(queues[x.queue].kind, x.precision) for x in found.options]
     domain = np.array([domain_of[x.queue, h] for x, h in zip(found.options, held, strict=True)], np.int32)
     columns = {k: np.zeros(len(found.owner)) for k in (f.name for f in fields(Cost))}
     pair_of = {pair: i for i, pair in enumerate(dict.fromkeys((x.queue, x.precision) for x in found.options))}

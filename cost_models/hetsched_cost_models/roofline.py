@@ -32,7 +32,7 @@ _AS_STORED = [VECTOR_KINDS.index(k) for k in ("view", "transpose", "copy", "gath
 #: Elements that CPU kernels compute side by side: rows are padded to a multiple.
 _VECTOR = 16
 #: Precision of an alternative -> precision of the peak rate that it uses.
-PEAK_OF = {"f32": "f32", "f16": "f16", "f8": "f8", "w8a8": "i8", "w8a16": "i8", "w4a16": "i8"}
+PEAK_OF = {"f32": "f32", "f16": "f16", "f8": "f8", "w8a8": "i8", "w8a16": "i8", "w4a16": "i8", "w4a8": "i8"}
 
 
 @dataclass(frozen=True, slots=True)

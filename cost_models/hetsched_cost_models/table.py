@@ -13,11 +13,12 @@ from hetsched.errors import OptionError, UnknownRuntimeError, UnsupportedModelEr
 from hetsched.graph import Graph
 from hetsched.socs import SoC
 from hetsched.spinning import SPIN_LIMIT_S
-from hetsched_cost_models import certainty, delegated, energy, hexagon, language_rates
+from hetsched.step_times import StepTimes
+from hetsched_cost_models import certainty, delegated, energy, hexagon, language_rates, session_steps
 from hetsched_cost_models.alternatives import Alternatives
 from hetsched_cost_models.features import features_of
 from hetsched_cost_models.parameters import runtimes_of, support_table_name
-from hetsched_cost_models.precisions import WIDE, Place, Supported, check_precision
+from hetsched_cost_models.precisions import FOUR_BIT, WIDE, Place, Supported, check_model, check_precision
 from hetsched_cost_models.pricing import held_as, price, storage_of
 from hetsched_cost_models.roofline import Rates, queue_cores, queue_rates
 from hetsched_cost_models.support import SupportTable, support_table
@@ -28,6 +29,9 @@ from hetsched_cost_models.work import Work
 _NO_NPU = frozenset({"ncnn"})
 #: What plans at a precision say that no kernel of this project has.
 _VENDOR = "16-bit integer activations are for a vendor's runtime: this project's own kernels do not run them"
+_FOUR_BITS_NOTE = (
+    "weights of matrix products are planned in 4.5 bits with their scales, those of the scores as the engine's own 4-bit models have them"
+)
 _NOTES = {
     "w8a16": (_VENDOR,),
     "w4a16": (
@@ -44,7 +48,7 @@ _NOTES = {
 
 def build_table(
     graph: Graph, soc: SoC, *, precision: str = "auto", runtime: str = "default", supported: Supported | None = None,
-    others: Mapping[str, Supported] | None = None,
+    others: Mapping[str, Supported] | None = None, steps: StepTimes | None = None,
 ) -> CostTable:  # fmt: skip
     """Enumerate and price every alternative op x queue x precision.
 
@@ -53,12 +57,15 @@ def build_table(
         soc: the SoC.
         precision: ``auto`` (lossless: float for float models, the model's own integers for QDQ models), ``float``,
             ``mixed`` (float or ``w8a8``, op by op), ``w8a8``, ``w8a8-dynamic`` (on CPUs, activations quantized when they arrive),
-            ``w8a16`` or ``w4a16`` (float models, on NPUs), ``fp8`` (the same, where an accelerator was given such a rate).
+            ``w8a16`` or ``w4a16`` (float models, on NPUs), ``w4a8`` (language models, with 8-bit activations on CPUs only; of these
+            ``w4a16`` is on GPUs, too), ``fp8`` (float models, where an accelerator was given such a rate).
         runtime: the vendor runtime whose operator list and overheads are assumed.
         supported: for ``host`` only: why this machine's kernels cannot run an op at a precision, or None if they can
             (``hetsched.runtime.support.supported``). What it refuses is not offered on a CPU queue. None: everything runs.
         others: for ``host`` only: other delegates of this machine's CPU by name, and what each refuses; one of them runs what
             no kernel can, at the cost that :mod:`hetsched_cost_models.delegated` says.
+        steps: for ``host`` only: times of the steps of a language model, whose phase the graph is
+            (:mod:`hetsched_cost_models.session_steps`); they say how activations meet the weights, not ``precision``.
 
     Raises:
         OptionError: an unknown precision.
@@ -70,19 +77,21 @@ def build_table(
         >>> from hetsched.soc_files import load_soc
         >>> table = build_table(graph, load_soc("snapdragon-8-gen-3"))  # doctest: +SKIP
     """
+    precision = precision if steps is None else "float"
     check_precision(precision)
     _check_runtime(graph, soc, runtime)
     places = _places(soc, runtime)
     features = features_of(graph)
     quantized, work = features.choosing.quantized, features.work
-    if precision in (*WIDE, "fp8") and quantized:
-        raise UnsupportedModelError(
-            f"{graph.name!r} brings 8-bit activations of its own: {precision} is for float models, use --precision auto"
-        )
-    held = "w8a16" if precision in WIDE else "w8a8" if precision == "w8a8" or (precision != "float" and quantized) else "float"
+    engine = not soc.is_host and language_rates.decoder_of(graph) is not None
+    check_model(graph, precision, quantized, engine)
+    wide_held = precision in (*WIDE, *FOUR_BIT)
+    held = "w8a16" if wide_held else "w8a8" if precision == "w8a8" or (precision != "float" and quantized) else "float"
     wide = ["rate/w8a16" in r.family.tiled for r in places.rates]
     half = [runtime in r.family.half for r in places.rates]
-    deciding = [Place.of(r.processor, t, wide=w, half=h) for r, t, w, h in zip(places.rates, places.support, wide, half, strict=True)]
+    deciding = [
+        Place.of(r.processor, t, wide=w, half=h, engine=engine) for r, t, w, h in zip(places.rates, places.support, wide, half, strict=True)
+    ]
     if soc.is_host and supported is not None:
         found = features.choosing.choose_here(graph, places.queues, deciding, precision, supported, others or {})
     else:
@@ -105,9 +114,11 @@ def build_table(
         sync_energy_j=np.minimum(sync_s, SPIN_LIMIT_S) * host_w,
         bandwidth_bytes_s=np.array([r.bandwidth_bytes_s for r in places.rates]), cache_bytes_s=_through_cache(places.rates),
         refusals=found.refusals, host_w=host_w, interval=sure,
-        notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_NOTES.get(precision, ())),
+        notes=(*_notes(graph, soc, work), *risks, *features.notes, *said, *_precision_notes(precision, engine)),
         **price(graph, features, places.queues, places.rates, found, foreign, domains, soc, runtime), **features.structure,
     )  # fmt: skip
+    if steps is not None:
+        return session_steps.with_steps(table, graph, soc, places.rates, steps)
     storages = {(x.queue, x.precision): storage_of(places.queues[x.queue].kind, x.precision, quantized) for x in found.options}
     priced = language_rates.with_engines(table, graph, soc, work, places.rates, storages, runtime)
     if priced is table or not any(r.extra.adds for r in places.rates):
@@ -123,14 +134,22 @@ def _check_offered(graph: Graph, soc: SoC, precision: str, found: Alternatives) 
     Raises:
         UnsupportedModelError: none does.
     """
-    if precision in WIDE and all(x.precision not in WIDE for x in found.options):
+    offered = {x.precision for x in found.options}
+    if precision in WIDE and not offered & set(WIDE):
         raise UnsupportedModelError(
             f"nothing of {graph.name!r} runs as {precision} on {soc.id}: use --precision w8a8, or a Snapdragon with an NPU"
         )
-    if precision == "fp8" and all(x.precision != "f8" for x in found.options):
+    if precision == "fp8" and "f8" not in offered:
         raise UnsupportedModelError(
             f"nothing of {graph.name!r} runs as fp8 on {soc.id}: no accelerator of it has an FP8 rate; set one, as in --set npu.fp8_tops=50"
         )
+
+
+def _precision_notes(precision: str, engine: bool) -> tuple[str, ...]:
+    """What plans at a precision say; ``engine``: the rates are those of engines of language models."""
+    if engine and precision in FOUR_BIT:
+        return (_FOUR_BITS_NOTE,)
+    return _NOTES.get(precision, ())
 
 
 def _check_runtime(graph: Graph, soc: SoC, runtime: str) -> None:
@@ -202,7 +221,7 @@ def _places(soc: SoC, runtime: str) -> _Places:
 
 def _domains(places: _Places, found: Alternatives) -> tuple[Domain, ...]:
     """One domain a CPU queue, one an accelerator queue and storage type in use; the host's first."""
-    used = {(x.queue, held_as(x.precision)) for x in found.options}
+    used = {(x.queue, held_as(places.queues[x.queue].kind, x.precision)) for x in found.options}
     out: list[Domain] = []
     for q, queue in enumerate(places.queues):
         processor = places.rates[q].processor

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hetsched.app.reporting import report
     from hetsched.app.running import run
     from hetsched.app.simulating import simulate
+    from hetsched.app.updating import delta
 
 _HOMES = {
     "load": "inputs",
@@ -33,9 +34,10 @@ _HOMES = {
     "accuracy": "judging",
     "assistant": "generating",
     "compare": "comparing",
+    "delta": "updating",
 }
 __all__ = [
-    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "diff", "explain", "import_profile", "load", "plan",
+    "Planned", "accuracy", "assistant", "calibrate_ranges", "compare", "delta", "diff", "explain", "import_profile", "load", "plan",
     "report", "run", "simulate", "soc",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hetsched.app.guessing import compared, predicted_rate
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.phone_summary import phone_summary
 from hetsched.trace import Trace
@@ -32,6 +33,8 @@ class SimulatedChat:
     deadline_s: float | None = None
     note: str | None = None
     """What the user should know of the conversations."""
+    plain: SimulatedChat | None = field(default=None, repr=False)
+    """The same chat without guessed tokens; None: none are guessed."""
 
     @property
     def trace(self) -> Trace:
@@ -54,11 +57,19 @@ class SimulatedChat:
         return {
             "model": self.planned.graph.name, "soc": self.planned.soc.id, "ambient_c": self.ambient_c, "duration_s": run.duration_s,
             "note": self.note, **figures,
-            "predicted_ttft_ms": self.planned.prediction.ttft_s * 1e3, "predicted_decode_tok_s": self.planned.prediction.decode_rate,
+            "predicted_ttft_ms": self.planned.prediction.ttft_s * 1e3, "predicted_decode_tok_s": predicted_rate(self.planned),
+            "speculation": self._compared(figures),
             "missed": None if self.deadline_s is None else self.jobs.late(self.deadline_s),
             "energy_per_token_j": run.plan_j / figures["tokens"], "energy_per_token_with_base_j": run.energy.total / figures["tokens"],
             **phone_summary(run, self.planned.soc, self.policy),
         }  # fmt: skip
+
+    def _compared(self, figures: Mapping[str, Any]) -> dict[str, Any] | None:
+        if self.plain is None:
+            return None
+        pieces, other = self.jobs.pieces, self.plain.summary()
+        per_step = self.jobs.tokens / max(sum(p.times for p in pieces), 1)
+        return compared(per_step, figures["decode_tok_s"]["mean"], other["decode_tok_s"]["mean"], other["energy_per_token_j"])
 
 
 def turn_figures(jobs: JobLog, batch: int, end_s: float) -> dict[str, Any]:
@@ -92,10 +103,10 @@ def _spread(values: list[float]) -> dict[str, float] | None:
 
 
 def _rate(jobs: JobLog, begin_s: float, end_s: float) -> float:
-    """Decode steps a second of the time in which there were any, between two moments; 0: there were none."""
-    steps = seconds = 0.0
+    """Tokens a second of the time in which they were made, between two moments; 0: there were none."""
+    tokens = seconds = 0.0
     for p in jobs.pieces:
         inside = min(p.end_s, end_s) - max(p.start_s, begin_s)
         if inside > 0:
-            steps, seconds = steps + p.times * inside / (p.end_s - p.start_s), seconds + inside
-    return steps / seconds if seconds > 0 else 0.0
+            tokens, seconds = tokens + p.tokens * inside / (p.end_s - p.start_s), seconds + inside
+    return tokens / seconds if seconds > 0 else 0.0

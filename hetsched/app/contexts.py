@@ -16,7 +16,7 @@ from hetsched.app.planned import Planned, priced
 from hetsched.app.splitting import split
 
 if TYPE_CHECKING:
-    from hetsched_simulations.jobs import Part, Parts
+    from hetsched_simulations.jobs import Parts
     from hetsched_simulations.workload import Command, Work
 
 #: How far the cost in the middle may be off a straight line between both ends.
@@ -31,7 +31,7 @@ def at_context(planned: PlannedLanguage, phase: str, tokens: int, past: int) -> 
     source = found.graph.source
     if source is None or (phase == "decode" and past == _last(planned)):
         return found
-    graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, tokens, past)
+    graph = phase_graph(source, planned.soc, planned.asked, planned.deployment.model.dims, tokens, past, phase=phase)
     graph = split(graph, planned.deployment.entries[found.entry].splits)
     return replace(found, graph=graph, table=priced(graph, planned.soc, planned.deployment, found.entry))
 
@@ -43,9 +43,17 @@ def parts_of(plans: Mapping[int, PlannedLanguage], pasts: tuple[int, ...]) -> Pa
         plans: by level.
         pasts: all contexts that parts are priced for, ascending.
     """
+    from hetsched_simulations.jobs import Part
+    from hetsched_simulations.workload import chained
 
     @cache
     def of(level: int, part: Part) -> tuple[Command, ...]:
+        if part.phase == "verify":
+            drafts = [of(level, Part("draft", 1, part.past))] if "draft" in plans[level].guessing else []
+            return chained([*drafts * (part.tokens - 1), alone(level, part)])
+        return alone(level, part)
+
+    def alone(level: int, part: Part) -> tuple[Command, ...]:
         planned, (low, high) = plans[level], (pasts[0], pasts[-1])
         if not low < part.past < high or len(pasts) < 4 or not straight(planned, low, high):
             return commands_at(planned, part.phase, part.tokens, part.past)

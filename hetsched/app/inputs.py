@@ -14,6 +14,7 @@ from hetsched.socs import HOST, SoC
 
 if TYPE_CHECKING:
     from hetsched.passes import PassReport
+    from hetsched.step_times import StepTimes
 
 
 #: Figures of a SoC that are shown and that no prediction depends on.
@@ -43,6 +44,18 @@ def load(model: str | Path, dims: Mapping[str, int] | None = None, report: list[
     return passes.standard(frontends.load(Path(model), dims), report)
 
 
+def early_layers(model: str | Path, layers: int, dims: Mapping[str, int], report: list[PassReport] | None = None) -> Graph:
+    """The first layers of a decoder, its last norm and its head, loaded as :func:`load` does.
+
+    Raises:
+        OptionError: the model has not so many layers.
+    """
+    from hetsched import frontends, passes
+    from hetsched.passes.early_layers import EarlyLayers
+
+    return passes.standard(EarlyLayers(layers)(frontends.load(Path(model), dims)), report)
+
+
 def targeted(graph: Graph, chip: SoC, report: list[PassReport] | None = None) -> Graph:
     """The graph with the fusions that the compilers of ``chip`` make; on ``host`` those that the CPU kernels have.
 
@@ -66,8 +79,11 @@ def _has_kernel(op: Op, graph: Graph) -> bool:
     return op.type in RULES and RULES[op.type](op, graph) is None
 
 
-def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str) -> CostTable:
-    """What every way of running ``graph`` on ``chip`` costs, on ``host`` with the kernels and runtimes of this machine."""
+def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str, steps: StepTimes | None = None) -> CostTable:
+    """What every way of running ``graph`` on ``chip`` costs, on ``host`` with the kernels and runtimes of this machine.
+
+    With the times of ``steps`` it is the phase of a language model that a session of this machine computes.
+    """
     from hetsched_cost_models import build_table
 
     if not chip.is_host:
@@ -76,9 +92,17 @@ def cost_table(graph: Graph, chip: SoC, precision: str, runtime: str) -> CostTab
     from hetsched.runtime.support import supported
 
     try:
-        return build_table(graph, chip, precision=precision, runtime=runtime, supported=supported, others=others_here())
+        here = supported if steps is None else _in_sessions
+        return build_table(graph, chip, precision=precision, runtime=runtime, supported=here, others=others_here(), steps=steps)
     except UnsupportedModelError as e:
         raise UnsupportedModelError(f"{e}; this machine cannot run the model: plan it for a phone, as with --soc snapdragon-8-gen-3") from e
+
+
+def _in_sessions(op: Op, graph: Graph, precision: str) -> str | None:
+    """What this machine cannot run: beyond single operators, sessions have attention over caches of every precision."""
+    from hetsched.runtime.support import supported
+
+    return None if op.type == "GroupQueryAttention" else supported(op, graph, precision)
 
 
 def soc(name: str | Path | SoC, overrides: Mapping[str, str] | None = None) -> SoC:

@@ -9,15 +9,16 @@ priced again at a few shorter contexts, and between those the costs are interpol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hetsched.acceptance import accepted_share
 from hetsched.app.between_phases import Between, between
 from hetsched.app.experts import read_profile
-from hetsched.app.inputs import load, targeted
+from hetsched.app.inputs import early_layers, load, targeted
 from hetsched.app.levels import price_switch
 from hetsched.app.planned import Planned, priced
 from hetsched.app.splitting import split
@@ -25,7 +26,7 @@ from hetsched.errors import OptionError, PlanError
 from hetsched.graph import Graph, Role
 from hetsched.partition.switching import Placed
 from hetsched.passes import PassReport
-from hetsched.plan_language import Language, LanguagePrediction
+from hetsched.plan_language import Language, LanguagePrediction, Speculation
 from hetsched.plans import Deployment
 from hetsched.segments import schedule
 from hetsched.socs import SoC
@@ -40,9 +41,13 @@ Profile = str | Path | Sequence[Sequence[float]]
 
 @dataclass(frozen=True, eq=False)
 class PlannedLanguage(Planned):
-    """A prompt and its answer. As a :class:`Planned` it is the decode step; ``prefill`` is the other phase."""
+    """A prompt and its answer. As a :class:`Planned` it is the decode step; ``prefill`` is the other phase.
+
+    ``guessing``: the phases ``verify`` and ``draft`` of an answer whose tokens are guessed.
+    """
 
     prefill: Planned | None = None
+    guessing: Mapping[str, Planned] = field(default_factory=dict)
 
     @property
     def asked(self) -> Language:
@@ -58,7 +63,7 @@ class PlannedLanguage(Planned):
     def phases(self) -> dict[str, Planned]:
         """Each phase as a plan of its own."""
         first = {} if self.prefill is None else {"prefill": replace(self.prefill, path=self.path)}
-        return {**first, "decode": self.decode}
+        return {**first, "decode": self.decode, **{name: replace(p, path=self.path) for name, p in self.guessing.items()}}
 
     @property
     def prediction(self) -> LanguagePrediction:
@@ -95,8 +100,22 @@ class PlannedLanguage(Planned):
             "decode_tok_s": p.decode_rate, "decode_tok_s_interval": list(p.decode_rate_interval),
             "energy_per_token_j": p.energy_per_token_j, "kv_cache_mb": p.kv_cache_bytes / 1e6,
             "kv_bytes_per_token": p.kv_bytes_per_token, "phases": {name: phase.summary() for name, phase in self.phases.items()},
-            "between_phases": self.between.as_dict(),
+            "between_phases": self.between.as_dict(), "speculation": _speculation(asked.speculation),
         }  # fmt: skip
+
+
+def _speculation(asked: Speculation | None) -> dict[str, Any] | None:
+    """The keys of ``plan --json`` on guessed tokens; None: none are guessed."""
+    if asked is None or asked.prediction is None:
+        return None
+    p = asked.prediction
+    return {
+        "length": asked.length, "drafter": asked.guesser.partition(":")[0], "draft_layers": asked.layers or None,
+        "draft": asked.draft or None, "acceptance": accepted_share(asked.shares), "measured": asked.assumed is None,
+        "tokens_per_step": p.tokens_per_step, "step_ms": p.step_s * 1e3, "verify_ms": p.verify_s * 1e3, "draft_ms": p.draft_s * 1e3,
+        "decode_tok_s": p.decode_rate, "decode_tok_s_interval": list(p.decode_rate_interval), "gain": p.gain,
+        "energy_per_token_j": p.energy_per_token_j, "decode_tok_s_by_length": list(asked.rates) or None,
+    }  # fmt: skip
 
 
 def asked_of(prompt: int | None, generate: int | None, kv: str | None, experts: Profile | None, sampling: str | None) -> Language | None:
@@ -143,24 +162,43 @@ def rewritten(graph: Graph, asked: Language | None) -> Graph:
     return AppendSampling(asked.sampling)(graph) if asked.sampling else graph
 
 
-def joined(deployment: Deployment, prefill: Planned, decode: Planned, level: int = 0) -> PlannedLanguage:
-    """Both phases as one; ``deployment`` has the prefill of each level right before its decode."""
+def joined(deployment: Deployment, phases: Sequence[Planned], level: int = 0) -> PlannedLanguage:
+    """The phases as one, in the order of the entries of each level of ``deployment``: the prefill, the decode, others."""
     at = next(k for k, e in enumerate(deployment.entries) if e.level == level)
-    first = replace(prefill, deployment=deployment, entry=at)
-    wall = prefill.wall_s + decode.wall_s
+    first, decode, *others = (replace(p, deployment=deployment, entry=at + k) for k, p in enumerate(phases))
     return PlannedLanguage(
-        deployment, decode.graph, decode.soc, decode.table, wall, decode.path, passes=decode.passes, entry=at + 1, prefill=first
-    )
+        deployment, decode.graph, decode.soc, decode.table, sum(p.wall_s for p in phases), decode.path, passes=decode.passes,
+        entry=decode.entry, prefill=first, guessing={deployment.entries[p.entry].phase: p for p in others},
+    )  # fmt: skip
 
 
 def phase_graph(
-    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], tokens: int, past: int, report: list[PassReport] | None = None
-) -> Graph:
+    model: Path, chip: SoC, asked: Language, dims: Mapping[str, int], tokens: int, past: int, report: list[PassReport] | None = None,
+    phase: str = "",
+) -> Graph:  # fmt: skip
     """The graph of one phase, as it is planned on ``chip``; what the passes changed is appended to ``report``."""
     from hetsched import frontends
 
-    graph = load(model, {**dims, **frontends.phase_dims(model, tokens, past)}, report)
-    return rewritten(targeted(graph, chip, report), asked)
+    bound = {**dims, **frontends.phase_dims(model, tokens, past)}
+    if phase == "verify" and "logits" in bound:
+        bound["logits"] = tokens
+    return rewritten(targeted(loaded(model, asked, bound, phase, report), chip, report), asked_in(asked, phase))
+
+
+def loaded(model: Path, asked: Language | None, dims: Mapping[str, int], phase: str, report: list[PassReport] | None = None) -> Graph:
+    """The model with the dims of a phase; of a ``draft`` by the model itself, its first layers.
+
+    Raises:
+        OptionError: it has not so many.
+    """
+    guessed = None if asked is None or phase != "draft" else asked.speculation
+    return early_layers(model, guessed.layers, dims, report) if guessed is not None and guessed.layers else load(model, dims, report)
+
+
+def asked_in(asked: Language, phase: str) -> Language:
+    """What a phase's graph is asked for: a smaller model that drafts has caches and experts of its own."""
+    alone = phase == "draft" and asked.speculation is not None and not asked.speculation.layers
+    return asked.model_copy(update={"kv": "", "experts": ()}) if alone else asked
 
 
 def contexts_of(asked: Language) -> list[int]:
@@ -205,10 +243,13 @@ def predicted(planned: PlannedLanguage) -> LanguagePrediction:
 
 
 def _peak_bytes(phases: Sequence[Planned]) -> int:
-    """Weights as the phases hold them, each once a processor and width, and the larger arena."""
+    """Weights as the phases hold them, each once a processor and width, the larger arena, and another model's caches."""
     from hetsched.partition.memory import held_weights
 
-    held: dict[tuple[str, str, float], int] = {}
+    held: dict[tuple[str, str, str, float], int] = {}
     for phase in phases:
-        held |= held_weights(phase.graph, phase.table, phase.placement[1])
-    return sum(held.values()) + max(p.plan.arena_bytes + p.plan.prediction.workspace_bytes for p in phases)
+        found = held_weights(phase.graph, phase.table, phase.placement[1])
+        held |= {(phase.graph.sha256, *key): nbytes for key, nbytes in found.items()}
+    largest = max(phases, key=lambda p: p.plan.arena_bytes + p.plan.prediction.workspace_bytes)
+    beside = {p.graph.sha256: p.plan.prediction.pool_bytes for p in phases if p.graph.sha256 != largest.graph.sha256}
+    return sum(held.values()) + largest.plan.arena_bytes + largest.plan.prediction.workspace_bytes + sum(beside.values())

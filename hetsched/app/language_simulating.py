@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hetsched.app.circumstances import circumstances
+from hetsched.app.guessing import GuessedAnswer, compared, guessed_answer, predicted_rate
 from hetsched.app.language import PlannedLanguage, contexts_of, step
 from hetsched.app.planned import Planned
 from hetsched.app.scenario import Scenario
@@ -31,6 +32,7 @@ class SimulatedLanguage:
     prefill: Simulation = field(repr=False)
     steps: tuple[tuple[int, Simulation], ...] = field(repr=False)
     ambient_c: float = 25.0
+    guessed: GuessedAnswer | None = field(default=None, repr=False)
 
     @property
     def trace(self) -> Trace:
@@ -46,12 +48,18 @@ class SimulatedLanguage:
         known = [past for past, _ in self.steps]
         seconds, joules = [s.first_s for _, s in self.steps], [s.energy.soc for _, s in self.steps]
         step_s, step_j = (np.interp(contexts, known, v) for v in (seconds, joules))
+        predicted, guessed = predicted_rate(self.planned), None
+        if self.guessed is not None:
+            plain = step_s, step_j
+            step_s, step_j = self.guessed.per_token(step_s, step_j)
+            without = 1.0 / float(plain[0].mean()), float(plain[1].mean())
+            guessed = compared(asked.generate / len(self.guessed.steps), 1.0 / float(step_s.mean()), *without)
         return {
             "model": self.planned.graph.name, "soc": self.planned.soc.id, "ambient_c": self.ambient_c,
             "prompt": asked.prompt, "generate": asked.generate,
             "ttft_ms": self.prefill.first_s * 1e3, "predicted_ttft_ms": self.planned.prediction.ttft_s * 1e3,
             "prefill_tok_s": batch * asked.prompt / self.prefill.first_s,
-            "decode_tok_s": batch / float(step_s.mean()), "predicted_decode_tok_s": self.planned.prediction.decode_rate,
+            "decode_tok_s": batch / float(step_s.mean()), "predicted_decode_tok_s": predicted, "speculation": guessed,
             "decode_ms": {"first": float(step_s[0]) * 1e3, "mean": float(step_s.mean()) * 1e3, "last": float(step_s[-1]) * 1e3},
             "duration_s": self.prefill.first_s + float(step_s.sum()),
             "energy_j": {"prefill": self.prefill.energy.soc, "decode": float(step_j.sum())},
@@ -79,7 +87,7 @@ def simulate_language(
         steps.append((past, once(step(planned, past))))
         if progress is not None:
             progress((k + 1) / len(contexts))
-    return SimulatedLanguage(planned, prefill, tuple(steps), ambient_c)
+    return SimulatedLanguage(planned, prefill, tuple(steps), ambient_c, guessed_answer(planned, once))
 
 
 def joined_trace(first: Trace, second: Trace, model: str) -> Trace:

@@ -25,7 +25,7 @@ def work_times(outcome: Simulation, period_s: float | None) -> dict[str, Progres
     jobs = outcome.jobs
     if jobs is not None and jobs.pieces:
         read = [(d.began_s, d.first_s, float(d.job.prompt)) for d in jobs.done]
-        made = [(p.start_s, p.end_s, float(p.times)) for p in jobs.pieces]
+        made = [(p.start_s, p.end_s, float(p.tokens)) for p in jobs.pieces]
         return {"prefill": _steps(read), "decode": _steps(made)} if read else {"decode": _steps(made)}
     if jobs is not None:
         return {"inference": _steps([(d.began_s, d.ended_s, 1.0) for d in jobs.done])}
@@ -37,6 +37,19 @@ def work_times(outcome: Simulation, period_s: float | None) -> dict[str, Progres
         return {"inference": (np.concatenate([[0.0], ends]), np.arange(len(ends) + 1.0))}
     times = np.stack([begins, begins + latencies], axis=1).ravel()
     return {"inference": (times, np.repeat(np.arange(len(latencies) + 1.0), 2)[1:-1])}
+
+
+def computed_times(outcome: Simulation, period_s: float | None) -> dict[str, Progress]:
+    """The same by what is computed: where tokens are guessed, ``decode`` and ``draft`` steps and rows of ``verify``."""
+    out = work_times(outcome, period_s)
+    pieces = [] if outcome.jobs is None else outcome.jobs.pieces
+    if any(p.part.phase == "verify" for p in pieces):
+        del out["decode"]
+        rows = [(p.part.phase, p.start_s, p.end_s, p.times * p.part.tokens) for p in pieces]
+        rows += [("draft", p.start_s, p.end_s, p.times * (p.part.tokens - 1)) for p in pieces if p.part.phase == "verify"]
+        for phase in dict.fromkeys(r[0] for r in rows):
+            out[phase] = _steps([(begin, end, float(amount)) for name, begin, end, amount in rows if name == phase])
+    return out
 
 
 def _steps(work: list[tuple[float, float, float]]) -> Progress:

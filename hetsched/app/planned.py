@@ -129,7 +129,8 @@ def priced(graph: Graph, chip: SoC, deployment: Deployment, entry: int) -> CostT
 
     e = deployment.entries[entry]
     chip = chip.narrowed(e.queues)
-    plain = cost_table(graph, chip, e.precision or deployment.precision, deployment.runtime)
+    steps = None if deployment.language is None else deployment.language.steps
+    plain = cost_table(graph, chip, e.precision or deployment.precision, deployment.runtime, steps)
     table = corrected(plain, deployment.anchors, deployment.measured)
     return table_at(table, chip, e.clocks) if e.clocks else table
 
@@ -170,6 +171,10 @@ def relocated(deployment: Deployment, graph: Graph, plan_path: Path, ranges: Pat
         changes["model"] = deployment.model.model_copy(update={"path": _relative(graph.source, plan_path, "model")})
     if ranges is not None and deployment.ranges is not None:
         changes["ranges"] = deployment.ranges.model_copy(update={"path": _relative(ranges, plan_path, "ranges")})
+    asked = deployment.language
+    if asked is not None and asked.speculation is not None and asked.speculation.draft:
+        guessed = asked.speculation.model_copy(update={"draft": _relative(Path(asked.speculation.draft), plan_path, "draft model")})
+        changes["language"] = asked.model_copy(update={"speculation": guessed})
     return deployment.model_copy(update=changes)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hetsched.partition.limits import Limits
 
 Objective = Literal["latency", "energy", "edp", "period"]
+Length = int | Literal["auto"]
 PRECISIONS = ("auto", "float", "mixed", "w8a8", "w8a8-dynamic", "w8a16", "w4a16", "w4a8", "fp8")
 Progress = Callable[[str], None]
 #: What the plans of a prompt and its answer say of limits.
@@ -58,6 +59,10 @@ def plan(
     kv: str | None = None,
     experts: str | Path | Sequence[Sequence[float]] | None = None,
     sampling: str | None = None,
+    speculate: Length | None = None,
+    acceptance: float | str | Path | None = None,
+    draft: str | Path | None = None,
+    draft_layers: int | None = None,
     overrides: Mapping[str, str] | None = None,
     anchors: Sequence[str | Path | Anchor] = (),
     public_anchors: bool = True,
@@ -94,6 +99,10 @@ def plan(
         kv: precision of its key-value caches (``int8``, ``int8/int4``).
         experts: how often its experts are used: ``uniform``, a file or rows of probabilities.
         sampling: how it chooses tokens: greedy, top_k or top_p.
+        speculate: tokens that are guessed at once and verified in one step; ``auto``: as many as are fastest.
+        acceptance: the probability that a guess is accepted, or a file of what a model accepted (``hetsched run --save-acceptance``).
+        draft: a smaller model that guesses (None: a lookup, which costs nothing).
+        draft_layers: the model's own first layers, so many of them, guess instead.
         overrides: what-if hardware: field of the SoC -> value, ``{"npu.int8_tops": "100"}`` (``docs/soc_files.md``).
         anchors: measured whole-model latencies that correct the prediction (``docs/measurements.md``).
         public_anchors: without ``anchors``, look a known network up in the shipped table of public ones.
@@ -110,12 +119,17 @@ def plan(
     """
     from hetsched.app.language import asked_of
     from hetsched.app.language_planning import plan_language
+    from hetsched.app.speculating import speculation_of
+    from hetsched.app.step_costs import with_step_times
 
     _check_names(objective, precision, solver, splits)
     asked = asked_of(prompt, generate, kv, experts, sampling)
     language = asked is not None and asked.prompt > 0
     if language:
         _check_language(model, ranges, anchors, measured)
+    guessed = speculation_of(Path(str(model)), generate or 0, speculate, acceptance, draft, draft_layers) if language else None
+    if speculate is not None and not language:
+        raise OptionError("--speculate guesses tokens of an answer: give --prompt and --generate too")
     say, chip = progress or (lambda _: None), find_soc(soc, overrides)
 
     def task(loaded: Graph, barred: Sequence[str] = ()) -> Task:
@@ -127,10 +141,11 @@ def plan(
     if language and asked is not None:
 
         def phase(graph: Graph, barred: Sequence[str], saver: str | None) -> Planned:
-            asked_for = replace(task(graph, barred), said=(PER_PHASE,) if limits else ())
+            asked_for = replace(task(graph, barred), said=(*said, *((PER_PHASE,) if limits else ())), steps=given.steps)
             return _planned(asked_for, Extras(None, NO_RANGES, splits, levels, saver), [], say, time.perf_counter())
 
-        return plan_language(Path(str(model)), chip, asked, dims or {}, phase, memory_limit_bytes)
+        given, said = with_step_times(Path(str(model)), chip, asked.model_copy(update={"speculation": guessed}), precision, say)
+        return plan_language(Path(str(model)), chip, given, dims or {}, phase, memory_limit_bytes, speculate == "auto")
     began = time.perf_counter()
     say("loading")
     passes: list[PassReport] = []

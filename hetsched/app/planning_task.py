@@ -22,6 +22,7 @@ from hetsched.socs import SoC
 if TYPE_CHECKING:
     from hetsched.partition import Problem, Solution
     from hetsched.partition.limits import Limits
+    from hetsched.step_times import StepTimes
 
 #: Budget of the solver for one plan, unless the user says otherwise.
 TIME_LIMIT_S = 5.0
@@ -68,6 +69,8 @@ class Task:
     """Queues that may not be used."""
     said: tuple[str, ...] = ()
     """Notes of every plan."""
+    steps: StepTimes | None = None
+    """Of a language model that is computed by a session of this machine."""
     simulations: dict[Any, float] = field(default_factory=dict)
     """What :meth:`contended` has simulated already: several solvers often find the same plan."""
 
@@ -81,7 +84,7 @@ class Task:
         from hetsched.app.sensitivities import with_sensitivities
         from hetsched_cost_models import table_at
 
-        plain = cost_table(graph, self.chip, self.precision, self.runtime)
+        plain = cost_table(graph, self.chip, self.precision, self.runtime, self.steps)
         anchored = anchors_for(self.loaded, self.chip, plain, self.precision, self.runtime, self.anchors, public=self.public_anchors)
         given = self.measured
         timed = given if given is None or isinstance(given, Measured) else read_measured(given, graph, plain)

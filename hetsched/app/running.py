@@ -208,8 +208,8 @@ def _compile_and_run(
     opened = open_session(target, soc, **plan_options)
     if isinstance(opened, PlannedLanguage):
         raise OptionError(
-            f"the plan of {opened.graph.name!r} is a prompt and its answer, and generating text does not run yet: plan one phase, "
-            "with --dim tokens=N or --dim past=N, and run that"
+            f"the plan of {opened.graph.name!r} is a prompt and its answer: run one for host with --prompt TEXT, or plan one phase, with "
+            "--dim tokens=N or --dim past=N, and run that"
         )
 
     def attempt(planned: Planned, moved: Mapping[str, Moved]) -> Ran:

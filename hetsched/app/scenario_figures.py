@@ -108,7 +108,7 @@ def _chat_pace(outcome: Simulation, s: Mapping[str, Any]) -> Pace:
     assert outcome.jobs is not None
     pieces = outcome.jobs.pieces
     times, done = work_times(outcome, None)["decode"]
-    seconds, tokens = np.array([p.end_s - p.start_s for p in pieces]), np.array([p.times for p in pieces])
+    seconds, tokens = np.array([p.end_s - p.start_s for p in pieces]), np.array([p.tokens for p in pieces])
     busy = np.repeat(np.concatenate([[0.0], np.cumsum(seconds)]), 2)[1:-1]
     middle, most, nearly = (np.percentile(np.repeat(seconds / tokens, tokens), [50, 90, 99]) * 1e3).tolist()
     first = s["ttft_ms"] or {}

@@ -20,7 +20,7 @@ from hetsched.scenarios import Scalar
 #: Options of :func:`hetsched.plan` that a scenario may have; ``set`` is ``overrides`` there.
 PLAN_OPTIONS = (
     "objective", "precision", "runtime", "solver", "dims", "ranges", "time_limit_s", "memory_limit_bytes", "forced", "forbidden",
-    "prompt", "generate", "kv", "experts", "sampling", "splits", "set",
+    "prompt", "generate", "kv", "experts", "sampling", "speculate", "acceptance", "draft", "draft_layers", "splits", "set",
 )  # fmt: skip
 #: Keys of a scenario that are neither plan options nor fields of :class:`Scenario`.
 OWN = ("model", "plan", "soc", "policy", "level", "variant", "priority")
@@ -29,7 +29,7 @@ LISTED = ("rate", "deadline_s", "priority")
 #: Options whose values are mappings, and so may be one level of dotted keys.
 MAPPINGS = ("dims", "forced", "forbidden", "set")
 #: Inputs that name a file; a ``case`` does where it ends so.
-FILES = ("ranges", "experts", "workload")
+FILES = ("ranges", "experts", "acceptance", "draft", "workload")
 YAML = (".yaml", ".yml")
 
 

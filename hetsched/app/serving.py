@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hetsched.app.contexts import parts_of
+from hetsched.app.guessing import guessing_of
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.levels import LEAST, SHORT_CONTEXT
 from hetsched.app.planned import Planned
@@ -78,7 +79,7 @@ def _conversation(planned: PlannedLanguage, s: Scenario) -> Conversation:
         times = poisson(s.period_s, duration, s.seed) if s.poisson else periodic(s.period_s, duration)
         said = tuple(Said(t, prompt, generate) for t in times)
     short = dict.fromkeys((LEAST, SAVER), min(window, SHORT_CONTEXT))
-    return Conversation(window, prompt, generate, s.think_s, chat.turns, short, said)
+    return Conversation(window, prompt, generate, s.think_s, chat.turns, short, said, guessing_of(asked.speculation, s.seed))
 
 
 def single_turn(planned: PlannedLanguage, scenario: Scenario) -> str | None:

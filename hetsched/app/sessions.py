@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import hetsched
 from hetsched import wrong_fields
-from hetsched.app.inputs import load, targeted
 from hetsched.app.inputs import soc as find_soc
-from hetsched.app.language import joined, predicted, rewritten
+from hetsched.app.inputs import targeted
+from hetsched.app.language import asked_in, joined, loaded, predicted, rewritten
 from hetsched.app.planned import Planned, priced
 from hetsched.app.planning import plan
+from hetsched.app.speculating import with_guesses
 from hetsched.app.splitting import split
 from hetsched.app.static_ranges import ranges_of_plan
 from hetsched.errors import ModelError, OptionError, PlanError, SoCError
@@ -20,7 +19,7 @@ from hetsched.files import is_plan_file
 from hetsched.graph import Graph
 from hetsched.passes import PassReport
 from hetsched.plan_rules import check_graph
-from hetsched.plans import OPERATOR_SET, Deployment
+from hetsched.plans import Deployment, Entry
 from hetsched.socs import SoC
 
 
@@ -55,7 +54,7 @@ def read_plan(path: Path, level: int = 0) -> Planned:
         OptionError: there is no plan for the level.
     """
     deployment = Deployment.from_file(path)
-    _check_versions(deployment, path)
+    _check_parameters(deployment, path)
     chip = soc_of_plan(deployment, path)
     there = sorted({e.level for e in deployment.entries})
     if level not in there:
@@ -64,23 +63,24 @@ def read_plan(path: Path, level: int = 0) -> Planned:
     if len(phases) == 1:
         return phases[0]
     names = [p.deployment.entries[p.entry].phase for p in phases]
-    if names != ["prefill", "decode"]:
+    if names not in (["prefill", "decode"], ["prefill", "decode", "verify"], ["prefill", "decode", "verify", "draft"]):
         raise PlanError(f"{path} has the phases {', '.join(names)} and not prefill and decode: make the plan again")
-    whole = joined(deployment, phases[0], phases[1], level)
+    whole = joined(deployment, phases, level)
     if level == 0 or deployment.language is None:
         return whole
     figures = deployment.language.model_copy(update={"prediction": predicted(whole)})
-    return joined(deployment.model_copy(update={"language": figures}), phases[0], phases[1], level)
+    whole = joined(deployment.model_copy(update={"language": figures}), phases, level)
+    return joined(deployment.model_copy(update={"language": with_guesses(whole)}), phases, level)
 
 
 def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned:
     """One entry of a plan file with its graph and its cost table."""
     passes: list[PassReport] = []
     entry = deployment.entries[index]
-    graph = targeted(_model_of(deployment, entry.dims or deployment.model.dims, path, passes), chip, passes)
+    graph = targeted(_model_of(deployment, entry, path, passes), chip, passes)
     graph, ranges = ranges_of_plan(graph, deployment, entry, path, passes)
     try:
-        whole = rewritten(graph, deployment.language)
+        whole = rewritten(graph, deployment.language and asked_in(deployment.language, entry.phase))
         graph = split(whole, entry.splits)
     except OptionError as e:
         raise PlanError(f"the plan {path} does not fit its model: {e}") from e
@@ -96,32 +96,27 @@ def _entry(deployment: Deployment, index: int, chip: SoC, path: Path) -> Planned
     return Planned(deployment, graph, chip, table, 0.0, path, tuple(passes), ranges, index)
 
 
-def _check_versions(deployment: Deployment, path: Path) -> None:
-    """Refuse a plan whose operators, runtime or cost parameters are not this version's."""
+def _check_parameters(deployment: Deployment, path: Path) -> None:
+    """Refuse a plan whose cost parameters are not this version's."""
     from hetsched_cost_models import parameter_version
 
-    header = deployment.header
-    if header.operator_set != OPERATOR_SET:
-        raise PlanError(f"{path} uses the operator set {header.operator_set!r}, this hetsched has {OPERATOR_SET!r}: make the plan again")
-    try:
-        needed, present = (tuple(int(n) for n in v.split(".")) for v in (header.minimum_runtime, hetsched.__version__))
-    except ValueError as e:
-        raise PlanError(f"{path} needs the runtime {header.minimum_runtime!r}, which is no version: make the plan again") from e
-    if needed > present:
-        raise PlanError(f"{path} needs hetsched {header.minimum_runtime} or newer, this is {hetsched.__version__}: upgrade it")
     if deployment.parameters != parameter_version():
         raise PlanError(f"{path} was priced with other cost parameters ({deployment.parameters!r}): make the plan again")
 
 
-def _model_of(deployment: Deployment, dims: Mapping[str, int], path: Path, passes: list[PassReport]) -> Graph:
-    where = path.parent / deployment.model.path
+def _model_of(deployment: Deployment, entry: Entry, path: Path, passes: list[PassReport]) -> Graph:
+    """The model of an entry, which for a draft may be a smaller one."""
+    asked, ref, dims = deployment.language, deployment.model, entry.dims or deployment.model.dims
+    where, sha256 = path.parent / ref.path, ref.sha256
+    if entry.phase == "draft" and asked is not None and asked.speculation is not None and asked.speculation.draft:
+        where, sha256 = path.parent / asked.speculation.draft, asked.speculation.guesser.removeprefix("model:")
     if not where.is_file():
         raise PlanError(f"the model of {path} is not at {where}: keep plan and model together, or make the plan again")
     try:
-        graph = load(where, dims, passes)
-    except ModelError as e:
+        graph = loaded(where, asked, dims, entry.phase, passes)
+    except (ModelError, OptionError) as e:
         raise PlanError(f"the model of {path} cannot be loaded: {e}") from e
-    if graph.sha256 != deployment.model.sha256:
+    if graph.sha256 != sha256:
         raise PlanError(f"the model {where} has changed since {path} was made: make the plan again with 'hetsched plan'")
     return graph
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hetsched.app.chatting import SimulatedChat
 from hetsched.app.circumstances import circumstances
+from hetsched.app.guessing import guesses, without_guesses
 from hetsched.app.language import PlannedLanguage
 from hetsched.app.language_simulating import SimulatedLanguage, simulate_language
 from hetsched.app.phone_summary import phone_summary
@@ -188,5 +189,10 @@ def _simulated(
     outcome.trace.notes.insert(0, circumstances(at, policy, outcome.phone()))
     write_from_run(outcome, planned, others, at.period_s)
     if isinstance(planned, PlannedLanguage):
-        return SimulatedChat(planned, outcome, at.ambient_c, policy, at.deadline_s, single_turn(planned, at))
+        chat = SimulatedChat(planned, outcome, at.ambient_c, policy, at.deadline_s, single_turn(planned, at))
+        if not guesses(planned):
+            return chat
+        plain = _simulated(without_guesses(planned), scenario, policy, {n: without_guesses(p) for n, p in others.items()}, progress)
+        assert isinstance(plain, SimulatedChat)
+        return replace(chat, plain=plain)
     return Simulated(planned, outcome, at.ambient_c, policy, at)

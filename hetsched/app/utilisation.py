@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hetsched.app.language import PlannedLanguage
-from hetsched.app.pace import work_times
+from hetsched.app.pace import computed_times
 from hetsched.app.planned import Planned
 from hetsched.costs import CostTable, FloatArray
 from hetsched.socs import SoC
@@ -100,7 +100,7 @@ def write_from_run(outcome: Simulation, planned: Planned, others: Mapping[int, P
     plans = {level: planned, **others}
     at = trace.counters.get("level/plan")
     levels = np.full(SAMPLES, level) if at is None else _held(at, edges[:-1])
-    for phase, (times, done) in work_times(outcome, period_s).items():
+    for phase, (times, done) in computed_times(outcome, period_s).items():
         rate = np.diff(np.interp(edges, times, done)) / np.diff(edges)
         for n in sorted(set(levels.tolist()) & plans.keys()):
             for queue, seconds in _per_unit(plans[n], phase).items():
@@ -122,7 +122,11 @@ def _per_unit(planned: Planned, phase: str) -> dict[str, float]:
     """Seconds at the peak of each queue for one inference, one token of a prompt or one of an answer."""
     of, tokens = planned, 1
     if isinstance(planned, PlannedLanguage):
-        of, tokens = planned.phases[phase], planned.asked.prompt if phase == "prefill" else 1
+        if phase == "draft" and phase not in planned.phases:
+            return {}
+        guessed = planned.asked.speculation
+        of = planned.phases[phase]
+        tokens = {"prefill": planned.asked.prompt, "verify": 1 if guessed is None else guessed.length + 1}.get(phase, 1)
     out: dict[str, float] = {}
     for ideal in ideals(of.table, of.soc, of.placement[1]).values():
         out[ideal.queue] = out.get(ideal.queue, 0.0) + ideal.seconds / tokens

@@ -13,8 +13,10 @@ from hetsched.cli import (
     language_options,
     machine_commands,
     measurement_commands,
+    misplaced,
     planning_commands,
     study_commands,
+    update_commands,
 )
 from hetsched.cli.limit_options import Level
 from hetsched.cli.phone_options import Battery, Case, Charging, Loads
@@ -139,6 +141,7 @@ def simulate(
 
 @app.command(cls=Headed, short_help="Execute a plan, or let a language model answer, on this machine")
 def run(
+    ctx: typer.Context,
     target: Annotated[Path, typer.Argument(metavar="PLAN_OR_MODEL", help="A plan file, or a model, which is planned first.")],
     soc: Soc = None,
     inputs: Annotated[Path | None, typer.Option("--input", metavar="X.npz", help="Inputs by name. Default: seeded noise.")] = None,
@@ -168,19 +171,26 @@ def run(
     kv: language_commands.Kv = "fp16",
     cache_memory: language_options.CacheMemory = None,
     shrink_cache: language_options.ShrinkCache = False,
-    speculate: language_options.Speculate = 0,
+    speculate: language_options.Speculate = None,
     draft: language_options.Draft = None,
+    draft_layers: language_options.DraftLayers = None,
+    save_acceptance: language_options.SaveAcceptance = None,
     power: language_options.Power = "normal",
+    power_policy: language_options.PowerPolicy = None,
     adapter: language_options.Adapter = None,
     protect: language_options.Protect = [],  # noqa: B006
+    update: language_options.Update = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """Execute a plan on this machine, or let a language model answer a prompt."""
+    misplaced.refuse_misplaced(ctx, generating=prompt is not None)
     if prompt is not None:
         language_commands.answer_one(
             target, prompt, most=generate, system=system, raw=raw, sampling=(temperature, top_k, top_p, repetition, seed), context=context,
-            kv=kv, precision=precision, as_json=as_json,
-            working=language_options.Working(cache_memory, shrink_cache, speculate, draft, power, adapter, protect),
+            kv=kv, precision=precision, trace=trace, as_json=as_json,
+            working=language_options.Working(
+                cache_memory, shrink_cache, speculate, draft, power, adapter, protect, draft_layers, save_acceptance, power_policy, update
+            ),
         )  # fmt: skip
         return
     from hetsched.cli import running, show
@@ -248,3 +258,4 @@ language_commands.register(app)
 measurement_commands.register(app)
 study_commands.register(app)
 exporting.register(app)
+update_commands.register(app)

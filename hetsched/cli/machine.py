@@ -10,11 +10,16 @@ from hetsched.socs import HOST, SoC
 
 
 def calibrate(quiet: bool, fresh: bool = False) -> dict[str, Any]:
-    """Measure the host again (``fresh``: forget earlier measurements); returns the measurement as a plain dict."""
+    """Measure the host again (``fresh``: forget earlier measurements); returns the measurement as a plain dict.
+
+    Steps of language models are measured again when one is planned next.
+    """
+    from hetsched.app.step_costs import forget_step_times
     from hetsched_cost_models.host import calibrate as measure
 
     with progress("calibrating", quiet) as bar:
         measured = measure(progress=bar.stage, fresh=fresh)
+    forget_step_times()
     shown = {k: v for k, v in measured.as_dict().items() if k != "probe_s"}
     return {**shown, "notes": list(measured.notes)}
 

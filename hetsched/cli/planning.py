@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hetsched.app.comparing import dims_of
 from hetsched.app.planned import Planned
@@ -48,15 +48,16 @@ def plan_all(
     pareto: int = 0,
     splits: bool = False,
     levels: bool = False,
+    guesses: Mapping[str, Any] | None = None,
 ) -> list[Planned]:
     """Plan every model; write plan files if asked."""
     dims = dims_of(models, options.dims(dim))
     forced, forbidden = options.pairs(force, "--force"), options.pairs(forbid, "--forbid")
     limit, overrides = options.seconds(time_limit, "--time-limit"), options.settings(what_if)
-    targets = destinations(models, output)
+    targets, read = destinations(models, output), [str(v) for v in (guesses or {}).values() if v is not None]
     for target in targets:
         if target is not None:
-            check_destination(target, (*models, soc, ranges, experts, measured, sensitivities, *anchors, solver.partition(":")[2]))
+            check_destination(target, (*models, soc, ranges, experts, measured, sensitivities, *anchors, solver.partition(":")[2], *read))
     results = []
     for model, bound, target in zip(models, dims, targets, strict=True):
         with progress(model.name, quiet) as bar:
@@ -66,6 +67,7 @@ def plan_all(
                 forced=forced, forbidden=forbidden, progress=bar.stage, prompt=prompt, generate=generate, kv=kv, experts=experts,
                 overrides=overrides, anchors=anchors, public_anchors=public_anchors, measured=measured,
                 limits=limits, sensitivities=sensitivities, pareto=pareto, splits=splits, levels=levels,
+                **(guesses or {}),
             )  # fmt: skip
         if target is not None:
             planned.save(target)

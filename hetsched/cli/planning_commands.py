@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hetsched.cli.guess_options import Accepted, DraftLayers, DraftModel, Guesses, guessed_length
 from hetsched.cli.headings import LANGUAGE, LIMITS
 from hetsched.cli.limit_options import (
     Level,
@@ -24,6 +25,7 @@ from hetsched.cli.measurement_commands import Anchors, Measured, NoAnchor
 from hetsched.cli.rate_options import Deadline, Priority, Rate
 from hetsched.cli.shared_options import Dim, Json, Objective, Phase, Precision, Ranges, Runtime, Soc, Solver, TimeLimit, WhatIf
 from hetsched.cli.verbs import Headed
+from hetsched.errors import OptionError
 
 
 def register(app: typer.Typer) -> None:
@@ -73,6 +75,10 @@ def plan(
     experts: Annotated[
         str | None, typer.Option(metavar="FILE", help="How often experts are used: uniform, or a file.", rich_help_panel=LANGUAGE)
     ] = None,
+    speculate: Guesses = None,
+    acceptance: Accepted = None,
+    draft: DraftModel = None,
+    draft_layers: DraftLayers = None,
     max_latency: MaxLatency = None,
     max_energy: MaxEnergy = None,
     max_power: MaxPower = None,
@@ -99,6 +105,8 @@ def plan(
     if rate or deadline or priority:
         from hetsched.cli import together
 
+        if speculate is not None:
+            raise OptionError("--speculate is of one plan: leave --rate, --deadline and --priority out")
         found = together.plan_shared(
             models, output, as_json, rate, deadline, priority, dim, time_limit, what_if, soc="host" if soc is None else soc,
             objective=objective, precision=precision, runtime=runtime, solver=solver, memory_limit=memory_limit, force=force, forbid=forbid,
@@ -118,6 +126,7 @@ def plan(
         forbid=forbid, prompt=prompt, generate=generate, kv=kv, experts=experts, what_if=what_if,
         anchors=anchor, public_anchors=not no_anchor, measured=measured, sensitivities=sensitivities, pareto=pareto,
         limits=limits, splits=splits, levels=levels,
+        guesses={"speculate": guessed_length(speculate), "acceptance": acceptance, "draft": draft, "draft_layers": draft_layers},
     )  # fmt: skip
     if as_json:
         show.json([p.summary() for p in results] if len(results) > 1 else results[0].summary())

@@ -39,6 +39,7 @@ Precision = Annotated[
         " w8a8, op by op (see --max-loss). w8a8: 8-bit integers; a float"
         " model needs 'calibrate-ranges' before it runs. w8a8-dynamic: CPU kernels quantize activations when they arrive."
         " w8a16: 8-bit weights, 16-bit activations, on Snapdragon NPUs. w4a16: the same with 4-bit matrix products."
+        " w4a8: language models on phones as engines run them, 4-bit weights and on CPUs 8-bit activations."
         " fp8: accelerators that --set npu.fp8_tops makes. Text is generated in w4a16 (auto) or, faster and less exact, w4a8.",
         rich_help_panel=MODEL,
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hetsched.app.circumstances import lying
 from hetsched.cli import show
 from hetsched.cli.lines import counted
+from hetsched.cli.show_language import guesses
 from hetsched.cli.show_simulation import energy, phone
 from hetsched.trace.turns import ends
 
@@ -25,6 +26,8 @@ def chat(result: SimulatedChat, trace: Path | None) -> None:
     where = f"{s['model']} on {result.planned.soc.name} at {s['ambient_c']:g} °C{lying(s['case'])}"
     show.line(f"{where}: {counted(s['turns'], 'turn')} in {show.seconds(s['duration_s'])}, {s['tokens']} tokens of answers")
     answers(s, s["missed"], f" (predicted {s['predicted_decode_tok_s']:.3g})")
+    if s["speculation"] is not None:
+        show.line(f"  {guesses(s['speculation'])}")
     energy(s)
     show.line(
         f"  a token takes {show.joules(s['energy_per_token_j'])},"

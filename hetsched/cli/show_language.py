@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from hetsched.app.circumstances import lying
 from hetsched.app.language import PlannedLanguage
@@ -30,6 +31,8 @@ def plan(planned: PlannedLanguage) -> None:
     ]
     table("", ["phase", "latency", "tok/s", "energy", "ops"], rows, numeric=(1, 2, 3))
     line(f"decode: an average token; the last one takes {seconds(step_s)}")
+    if summary["speculation"] is not None:
+        line(_guessed(summary["speculation"]))
     line(
         f"peak memory {size(p.peak_memory_bytes)}, of it caches {size(p.kv_cache_bytes)} at the end"
         f" ({p.kv_bytes_per_token} bytes a token, {planned.kv})"
@@ -48,6 +51,23 @@ def plan(planned: PlannedLanguage) -> None:
         line(f"plan: {planned.path}")
 
 
+def _guessed(s: Mapping[str, Any]) -> str:
+    """What guessed tokens bring."""
+    drafted = {"lookup": "a lookup", "layers": f"the first {counted(s['draft_layers'] or 0, 'layer')}", "model": str(s["draft"])}
+    drafts = f", its guesses {seconds(s['draft_ms'] / 1e3)} of it" if s["draft_ms"] else ""
+    span = _span(tuple(s["decode_tok_s_interval"]), _rate)
+    return (
+        f"with {counted(s['length'], 'guess', 'guesses')} at once by {drafted[s['drafter']]}: {s['tokens_per_step']:.3g} tokens a step of"
+        f" {seconds(s['step_ms'] / 1e3)}{drafts}, {_rate(s['decode_tok_s'])} tok/s ({span}), {compared_rates(s['gain'])},"
+        f" {joules(s['energy_per_token_j'])} a token"
+    )
+
+
+def compared_rates(gain: float) -> str:
+    """How a rate with guesses compares with that without."""
+    return f"{gain:.3g} times as fast as without" if gain >= 1.0 else f"only {gain:.3g} times as fast as without: leave guesses out"
+
+
 def _where(planned: PlannedLanguage, phase: str) -> str:
     counts = planned.phases[phase].summary()["ops_by_processor"]
     return ", ".join(f"{n} on {kind}" for kind, n in counts.items())
@@ -62,6 +82,14 @@ def _span(interval: tuple[float, float], text: Callable[[float], str]) -> str:
     return f"80 %: {low} to {high}"
 
 
+def guesses(s: Mapping[str, Any]) -> str:
+    """What guessed tokens brought in a simulation."""
+    plain = s["without"]
+    energy = "" if plain["energy_per_token_j"] is None else f", {joules(plain['energy_per_token_j'])} a token"
+    gain = "" if s["gain"] is None else f", {compared_rates(s['gain'])}"
+    return f"guessed tokens: {s['tokens_per_step']:.3g} tokens a step{gain} ({plain['decode_tok_s']:.3g} tok/s{energy})"
+
+
 def simulation(result: SimulatedLanguage, trace: Path | None) -> None:
     """First token and decode steps, simulated beside predicted."""
     s = result.summary()
@@ -69,6 +97,8 @@ def simulation(result: SimulatedLanguage, trace: Path | None) -> None:
     line(f"{where}: {s['prompt']} tokens in, {s['generate']} out")
     line(f"  first token after {seconds(s['ttft_ms'] / 1e3)} (predicted without contention {seconds(s['predicted_ttft_ms'] / 1e3)})")
     line(f"  then {s['decode_tok_s']:.3g} tok/s (predicted {s['predicted_decode_tok_s']:.3g})")
+    if s["speculation"] is not None:
+        line(f"  {guesses(s['speculation'])}")
     line("  a token takes " + ", ".join(f"{k} {seconds(v / 1e3)}" for k, v in s["decode_ms"].items()))
     line(f"  energy {joules(s['energy_j']['prefill'])} prefill, {joules(s['energy_j']['decode'])} answer, without the phone's base load")
     line("  (each step starts from the phone at rest: no throttling in a long answer)")

@@ -24,14 +24,12 @@ from pydantic import Field, ValidationError
 
 from hetsched import wrong_fields
 from hetsched.errors import OptionError, PlanError
-from hetsched.plans import OPERATOR_SET
 from hetsched.soc_quantities import Strict
+from hetsched.versions import OPERATOR_SET, QUANTIZATION_SCHEMA, check_schemas
 
 MANIFEST = "manifest.json"
 #: Of the manifest. A reader takes its own and older ones that it still knows, of which there are none yet.
 SCHEMA = 1
-#: Of how quantized tensors are written (scales, zero points, packing of 4-bit weights).
-QUANTIZATION_SCHEMA = 1
 #: Least cosine of an output of a run with the golden output: of float plans, and of plans with integers, where a sum that rounds the
 #: other way moves a value by a whole step (the rule of ``run --check``).
 COSINE, COSINE_OF_INTEGERS = 0.9999, 0.99
@@ -224,11 +222,7 @@ def read_bundle(folder: str | Path) -> Manifest:
 
 def _check_versions(raw: Mapping[str, Any], folder: Path) -> None:
     """Versions are looked at first, so that a newer manifest is not called a damaged one."""
-    wanted = {"schema_version": SCHEMA, "quantization_schema": QUANTIZATION_SCHEMA, "operator_set": OPERATOR_SET}
-    for name, ours in wanted.items():
-        theirs = raw.get(name)
-        if theirs != ours:
-            raise PlanError(
-                f"the bundle {folder} has {name.replace('_', ' ')} {theirs!r} and this version reads {ours!r}: export the plan again, "
-                f"or use hetsched {raw.get('hetsched', 'of that time')}"
-            )
+    again = f"export the plan again, or use hetsched {raw.get('hetsched', 'of that time')}"
+    if raw.get("schema_version") != SCHEMA:
+        raise PlanError(f"the bundle {folder} has schema version {raw.get('schema_version')!r} and this version reads {SCHEMA}: {again}")
+    check_schemas(raw, f"the bundle {folder}", again, PlanError)

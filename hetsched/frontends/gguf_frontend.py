@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from hetsched.frontends.decoder_architecture import Architecture
 from hetsched.frontends.decoder_graph import build
 from hetsched.frontends.decoder_phase import bind
 from hetsched.frontends.gguf_architecture import gguf_architecture, gguf_weights
-from hetsched.frontends.gguf_reader import MAGIC, GgufHeader, read_header
+from hetsched.frontends.gguf_reader import MAGIC, header_of
 from hetsched.graph import Graph
 
 
@@ -25,7 +24,7 @@ class GgufFrontend:
 
     def load(self, path: Path, dims: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> Graph:
         """The graph of the phase that ``dims`` (batch, tokens, past, logits) ask for; see :func:`hetsched.frontends.load`."""
-        header = _header(path)
+        header = header_of(path)
         phase = bind(dims, shapes, path.stem)
         return build(gguf_architecture(header), gguf_weights(header), phase, path.stem, path, header.sha256)
 
@@ -35,15 +34,4 @@ class GgufFrontend:
 
     def architecture(self, path: Path) -> Architecture:
         """The architecture of the model at ``path``."""
-        return gguf_architecture(_header(path))
-
-
-def _header(path: Path) -> GgufHeader:
-    """The header of a file, read once while the file stays as it is: both phases of a model and all contexts begin with it."""
-    about = path.stat()
-    return _read(path, about.st_size, about.st_mtime_ns)
-
-
-@lru_cache(4)
-def _read(path: Path, size: int, changed_ns: int) -> GgufHeader:
-    return read_header(path)
+        return gguf_architecture(header_of(path))

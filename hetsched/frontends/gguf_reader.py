@@ -12,12 +12,14 @@ import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
 from hetsched.errors import ModelError, UnsupportedModelError
 from hetsched.graph import MAX_ELEMENTS, Role, Tensor, WeightRef
 from hetsched.reference.gguf_types import BY_NUMBER
+from hetsched.versions import check_gguf
 
 MAGIC = b"GGUF"
 _MAX_NAME = 1 << 16  # bytes of a key or a tensor name, as in the specification
@@ -67,6 +69,22 @@ def read_header(path: Path) -> GgufHeader:
         return _Reader(path, data, size).header()
 
 
+def header_of(path: Path) -> GgufHeader:
+    """The header of a file, read once while the file stays as it is: both phases of a model, all contexts and the vocabulary need it.
+
+    Raises:
+        ModelError: as :func:`read_header`.
+        UnsupportedModelError: the same.
+    """
+    about = path.stat()
+    return _read(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(4)
+def _read(path: Path, size: int, changed_ns: int) -> GgufHeader:
+    return read_header(path)
+
+
 class _Reader:
     """A position in the file; every step is checked first."""
 
@@ -89,6 +107,7 @@ class _Reader:
             metadata[key] = self.value(self.number("I"), key)
         infos = [self.tensor_info() for _ in range(tensors)]
         start = self.aligned(metadata)
+        check_gguf(metadata, any(BY_NUMBER[n].is_blocked for _, _, n, _ in infos if n in BY_NUMBER), f"the GGUF file {str(self.path)!r}")
         digest = hashlib.sha256(self.data[: min(self.at, self.size)] + self.size.to_bytes(8, "little")).hexdigest()
         return GgufHeader(self.path, metadata, self.placed(infos, start), digest)
 

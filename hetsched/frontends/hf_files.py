@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hetsched.errors import ModelError
 from hetsched.frontends.decoder_fields import Fields
@@ -65,9 +66,33 @@ def read_folder(path: Path) -> Folder:
     return Folder(config, tensors, path, digest.hexdigest())
 
 
-def _small(path: Path) -> bytes:
+def bytes_beside(folder: Path, name: str, most: int = _MAX_CONFIG_BYTES) -> bytes | None:
+    """The contents of a file of the folder other than its weights; None where it is absent.
+
+    Raises:
+        ModelError: it is a link that leads outside, or larger than ``most`` bytes.
+    """
+    path = folder / name
+    if not path.is_file():
+        return None
+    if not _is_inside(path, folder):
+        raise ModelError(f"the file {str(path)!r} is a link that leads outside the model's folder: this is refused")
+    return _small(path, most)
+
+
+def fields_beside(folder: Path, name: str) -> dict[str, Any]:
+    """The fields of a small JSON file of the folder; none where it is absent.
+
+    Raises:
+        ModelError: it is damaged, too large, or a link that leads outside.
+    """
+    raw = bytes_beside(folder, name)
+    return {} if raw is None else parse_json(raw, f"the file {str(folder / name)!r}")
+
+
+def _small(path: Path, most: int = _MAX_CONFIG_BYTES) -> bytes:
     size = path.stat().st_size
-    if size > _MAX_CONFIG_BYTES:
+    if size > most:
         raise ModelError(f"{str(path)!r} has {size} bytes, which is too much for a description of a model")
     return path.read_bytes()
 

@@ -21,9 +21,9 @@ from hetsched.runtime.arena import aligned_copy, aligned_empty
 from hetsched_kernels.program import Call
 
 Array = npt.NDArray[Any]
-#: Most rows of a step that are few: one thread does what is not a product, and attention goes page by page.
+#: Most rows of a step that are few: attention goes page by page.
 FEW = 16
-#: Parts of the rows for each thread, where there are many rows.
+#: Parts of the rows for each thread, where there are many rows; few rows have one.
 _PARTS = 2
 #: Kernels may read so many elements beyond the last of a matrix.
 _SLACK = 64
@@ -49,6 +49,7 @@ class Building:
         adapter: what is added to products; None: nothing.
         tail: whether only rows that are scored are computed from here on.
         steps: the calls.
+        scratches: storage that is written before it is read, or begins as zeros.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Building:
     ) -> None:  # fmt: skip
         self.graph, self.pool, self.store, self.precision = graph, pool, store, precision
         self.capacity, self.scores, self.threads, self.context = capacity, scores, threads, context
+        self.scratches: list[Array] = []
         self.pages: Array = np.zeros(-(-context // pool.shape.page) + 1, np.int64)
         self.states, self._places = self.scratch(state_elements(graph)), state_places(graph)
         self.tail = False
@@ -63,7 +65,7 @@ class Building:
         self.steps: list[list[Call]] = []
         self.quantized: dict[tuple[str, int, int], str] = {}
         self.layers = 0
-        self._all_rows = parts_of(1 if capacity <= FEW else _PARTS * threads)
+        self._all_rows = parts_of(threads if capacity <= FEW else _PARTS * threads)
         self._same = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.type in ("Reshape", "Identity")}
         self._touched: set[str] = set()
         self._read: set[str] = set()
@@ -124,6 +126,7 @@ class Building:
         """Storage of its own, zeroed."""
         out = aligned_empty((max(int(elements), 1),), dtype)
         out.fill(0)
+        self.scratches.append(out)
         return out
 
     def keep(self, key: str, elements: int, dtype: npt.DTypeLike = np.float32) -> Array:

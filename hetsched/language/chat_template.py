@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hetsched.errors import ModelError, OptionError
+from hetsched.errors import HetschedError, ModelError, OptionError, shortened
 
 #: Longest template in characters, and longest prompt that one may write.
 MAX_TEMPLATE, MAX_PROMPT = 1 << 20, 1 << 24
+_SHOWN = 200
 #: For models whose file has no template.
 PLAIN = "{% for m in messages %}{{ m['content'] }}{% if not loop.last %}\n{% endif %}{% endfor %}"
 
@@ -33,13 +34,12 @@ def render(template: str, messages: Sequence[Mapping[str, str]], *, begin: str =
         'Hello'
     """
     try:
-        import jinja2
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from hetsched.language.template_sandbox import TemplateSandbox
     except ImportError as e:
         raise OptionError("chat templates need jinja2: pip install 'hetsched[language]', or give --raw") from e
     if len(template) > MAX_TEMPLATE:
         raise ModelError(f"the chat template has {len(template)} characters, and at most {MAX_TEMPLATE} are read: give --raw")
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment = TemplateSandbox()
     environment.globals |= {"raise_exception": _refuse, "strftime_now": _no_clock}
     environment.filters["tojson"] = _as_json
     words = {"messages": [dict(m) for m in messages], "bos_token": begin, "eos_token": end, "add_generation_prompt": answer, "tools": None}
@@ -51,8 +51,11 @@ def render(template: str, messages: Sequence[Mapping[str, str]], *, begin: str =
             length += len(part)
             if length > MAX_PROMPT:
                 raise ModelError(f"the chat template writes more than {MAX_PROMPT} characters: it is damaged, give --raw")
-    except jinja2.TemplateError as e:
-        raise ModelError(f"the model's chat template cannot be rendered ({e}): give --raw to leave it out") from e
+    except HetschedError:
+        raise
+    except Exception as e:  # whatever a program that somebody else wrote comes to
+        why = shortened(str(e) or type(e).__name__, _SHOWN)
+        raise ModelError(f"the model's chat template cannot be rendered ({why}): give --raw to leave it out") from e
     return "".join(out)
 
 

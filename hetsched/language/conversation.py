@@ -45,7 +45,8 @@ class Conversation:
         """
         asked = [*self.messages, {"role": "user", "content": text}]
         prompt = self.prompt_of(asked)
-        self.model.residency.begin_with(self.table, prompt, self.model.adapter)
+        own = self.model.power.precision in ("", self.model.precision)
+        self.model.residency.begin_with(self.table, prompt, self.model.adapter, exact=own)
         self.answer = Answer()
         yield from generate(
             self.model, self.vocabulary, prompt, self.table, most=most, sampling=self.sampling, answer=self.answer, drafter=self.drafter

@@ -192,7 +192,7 @@ class _Search:
         return next(n for n in op.inputs if self.source(n) != one.outputs[0])
 
     def _quantizes(self, op: Op) -> bool:
-        """Whether all that read a result are products that take int8 in the same groups, before anything else is quantized."""
+        """Whether all that read a result are products that take it quantized alike, before anything else is quantized."""
         readers = self.consumers.get(op.outputs[0], [])
         if not readers or any(r.type != "Gemm" or self.source(r.inputs[0]) != op.outputs[0] for r in readers):
             return False
@@ -200,7 +200,7 @@ class _Search:
             return False
         if len({activations_as(self.graph, r.inputs[1], self.precision) for r in readers}) > 1:
             return False
-        if activations_as(self.graph, readers[0].inputs[1], self.precision)[0] != "int8":
+        if activations_as(self.graph, readers[0].inputs[1], self.precision)[0] == "float":
             return False
         if op.type == "RMSNorm" and self.graph.tensors[op.inputs[1]].elements != self.graph.tensors[op.outputs[0]].elements:
             return False

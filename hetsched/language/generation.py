@@ -39,8 +39,7 @@ class Answer:
         finish: ``stop`` (the model ended its answer), ``length``, or empty while it goes on.
         first_s: from the prompt's tokens to the first new one.
         steps_s: duration of each later token; of those that one step gave, the first has all of it.
-        drafted: tokens that were speculated.
-        accepted: how many of them the model would have chosen.
+        guessed: of each step after the first token: tokens that were speculated, and how many of them the model would have chosen.
     """
 
     prompt_tokens: int = 0
@@ -50,8 +49,17 @@ class Answer:
     finish: str = ""
     first_s: float = 0.0
     steps_s: list[float] = field(default_factory=list)
-    drafted: int = 0
-    accepted: int = 0
+    guessed: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def drafted(self) -> int:
+        """Tokens that were speculated."""
+        return sum(d for d, _ in self.guessed)
+
+    @property
+    def accepted(self) -> int:
+        """How many of them the model would have chosen."""
+        return sum(k for _, k in self.guessed)
 
     @property
     def prefill_rate(self) -> float:
@@ -70,6 +78,7 @@ class Answer:
             "text": self.text, "token_ids": self.tokens, "finish": self.finish, "ttft_ms": self.first_s * 1e3,
             "prefill_tok_s": self.prefill_rate, "decode_tok_s": self.decode_rate, "drafted_tokens": self.drafted,
             "accepted_tokens": self.accepted, "acceptance": self.accepted / self.drafted if self.drafted else None,
+            "tokens_per_step": 1.0 + self.accepted / len(self.guessed) if self.guessed else None,
         }  # fmt: skip
 
 
@@ -120,15 +129,19 @@ def generate(
     chooser: Chooser | None = None
     while not record.finish:
         drafts = []
-        if drafter is not None and record.tokens:
-            drafts = drafter.propose(before, min(most - len(record.tokens) - 1, model.power.speculated(drafter.length)))
-        scores = model.compute([*new, *drafts], table, scored=1 + len(drafts))
-        chooser = chooser or Chooser(sampling or Sampling(), scores.shape[1])
-        chosen = _chosen(chooser, scores, before, drafts, vocabulary.ends)
-        table.cut(table.length - (1 + len(drafts) - len(chosen)))
-        record.drafted, record.accepted = record.drafted + len(drafts), record.accepted + len(chosen) - 1
+        with model.pool.lock:  # scores are those of this sequence until its tokens are chosen
+            if drafter is not None and record.tokens:
+                drafts = drafter.propose(before, min(most - len(record.tokens) - 1, model.power.speculated(drafter.length)), table)
+            scores = model.compute([*new, *drafts], table, scored=1 + len(drafts))
+            chooser = chooser or Chooser(sampling or Sampling(), scores.shape[1])
+            scored_ns = time.perf_counter_ns()
+            chosen = _chosen(chooser, scores, before, drafts, vocabulary.ends)
+            if model.recorder is not None:
+                model.recorder.chosen(scored_ns, time.perf_counter_ns(), len(chosen))
+            table.cut(table.length - (1 + len(drafts) - len(chosen)))
         now = time.perf_counter()
         if record.tokens:
+            record.guessed.append((len(drafts), len(chosen) - 1))
             record.steps_s += [now - begin] + [0.0] * (len(chosen) - 1)
         else:
             record.first_s = now - begin
@@ -137,8 +150,12 @@ def generate(
             ended = token in vocabulary.ends
             record.tokens.append(token)
             record.finish = "stop" if ended else "length" if len(record.tokens) == most else ""
-            text = decoder.decode(b"" if ended else vocabulary.bytes_of(token), bool(record.finish))
+            said = b"" if ended or token >= len(vocabulary) else vocabulary.bytes_of(token)  # rows beyond it make its matrices even
+            text = decoder.decode(said, bool(record.finish))
             record.text += text
+            if record.finish and model.recorder is not None:
+                first, later = record.first_s, sum(record.steps_s)
+                model.recorder.turn(record.reused_tokens, record.prompt_tokens, len(record.tokens), first, later)
             yield Token(token, text)
         new = chosen[-1:]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetsched.errors import ModelError
-from hetsched.frontends.gguf_reader import GgufArray, GgufHeader, read_header
+from hetsched.frontends.gguf_reader import GgufArray, GgufHeader, header_of
 from hetsched.language.vocabulary import Vocabulary
 
 _TEXT = 8
@@ -25,7 +25,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         ModelError: the file has no vocabulary, or a damaged one.
         UnsupportedModelError: its kind is not supported.
     """
-    header = read_header(path)
+    header = header_of(path)
     fields = header.metadata
     kind = fields.get("tokenizer.ggml.model")
     if not isinstance(kind, str):
@@ -48,13 +48,23 @@ def read_vocabulary(path: Path) -> Vocabulary:
     )
 
 
+def whole_array(header: GgufHeader, key: str) -> tuple[Any, ...]:
+    """Every element of a long array of a header.
+
+    Raises:
+        ModelError: it is no array of texts or numbers.
+    """
+    found, arrays = header.metadata.get(key), _Arrays(header)
+    return arrays.texts(key) if isinstance(found, GgufArray) and found.kind == _TEXT else arrays.numbers(key)
+
+
 def _token(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(f"tokenizer.ggml.{name}")
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
 
 
 class _Arrays:
-    """Long arrays of a header, which :func:`read_header` stepped over after checking that they are whole."""
+    """Long arrays of a header, which the reader stepped over after checking that they are whole."""
 
     def __init__(self, header: GgufHeader) -> None:
         self.header = header

@@ -31,8 +31,15 @@ def derived_from(graph: Graph, source: str) -> frozenset[str]:
     return frozenset(known)
 
 
-def value_of(graph: Graph, name: str, source: str, given: Array) -> Array:
+def value_of(graph: Graph, name: str, source: str, given: Array, mapped: dict[str, Array] | None = None) -> Array:
     """The value of a tensor that is derived from ``source``, whose rows are ``given``; a row each.
+
+    Args:
+        graph: the graph.
+        name: the tensor.
+        source: the input that it is derived from.
+        given: the input's value.
+        mapped: tables by name, as they lie in the file; those that are needed are added. Who asks often keeps it.
 
     Raises:
         UnsupportedModelError: an operator between them is not known here.
@@ -40,14 +47,16 @@ def value_of(graph: Graph, name: str, source: str, given: Array) -> Array:
     if name == source:
         return given
     op = graph.ops[next(i for i, op in enumerate(graph.ops) if name in op.outputs)]
-    known = [None if graph.tensors[n].is_constant else value_of(graph, n, source, given) for n in op.inputs]
-    return _computed(graph, op, known)
+    known = [None if graph.tensors[n].is_constant else value_of(graph, n, source, given, mapped) for n in op.inputs]
+    return _computed(graph, op, known, {} if mapped is None else mapped)
 
 
-def _computed(graph: Graph, op: Op, known: list[Array | None]) -> Array:
+def _computed(graph: Graph, op: Op, known: list[Array | None], mapped: dict[str, Array]) -> Array:
     first = known[0]
     if op.type == "Gather" and first is None and known[1] is not None:
-        return rows_of(graph.tensors[op.inputs[0]], known[1].reshape(-1))
+        if op.inputs[0] not in mapped:
+            mapped[op.inputs[0]] = np.asarray(graph.tensors[op.inputs[0]].numpy())
+        return rows_of(graph.tensors[op.inputs[0]], known[1].reshape(-1), mapped[op.inputs[0]])
     if op.type in ("Reshape", "Identity") and first is not None:
         return first.reshape(len(first), -1) if first.ndim > 1 else first
     if op.type == "Cast" and first is not None:
@@ -60,9 +69,8 @@ def _computed(graph: Graph, op: Op, known: list[Array | None]) -> Array:
     raise UnsupportedModelError(f"node {op.name!r} ({op.type}): it is computed of the tokens or positions in a way that is not supported")
 
 
-def rows_of(table: Tensor, ids: Array) -> Array:
-    """Rows of an embedding table as float32, ``[ids, width]``; only their bytes are read."""
-    stored = table.numpy()
+def rows_of(table: Tensor, ids: Array, stored: Array) -> Array:
+    """Rows of an embedding table, stored as :meth:`Tensor.numpy` gives it, as float32 ``[ids, width]``; only their bytes are read."""
     if not table.is_packed:
         return np.asarray(stored[ids], np.float32)
     kind, rows = kind_of(table), table.shape[0]

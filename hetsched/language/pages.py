@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,50 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ExecutionError, OptionError
+from hetsched.language.cache_shape import CacheShape
 from hetsched.language.recent import RecentTokens
 from hetsched.language.rewriting import rewrite_page
 from hetsched.language.stored_pages import StoredPages
-from hetsched_kernels.paged_cache import PAGE, page_bytes, page_geometry
+from hetsched.language.turns import in_turn
+from hetsched_kernels.page_layout import PAGE, page_bytes
 
 Array = npt.NDArray[Any]
-#: Tokens of a page unless the caller says otherwise.
-PAGE_TOKENS = 64
 #: Stands for a page that a sequence has forgotten; lower numbers are pages that are not in memory.
 GONE = -1
-
-
-@dataclass(frozen=True, slots=True)
-class CacheShape:
-    """What a model's cache holds for a token.
-
-    Attributes:
-        layers: layers with attention.
-        heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: elements of a head.
-        keys: format of the keys: fp16, fp8 or int8.
-        values: format of the values: fp16, fp8, int8 or int4.
-        page: tokens of a page.
-    """
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    keys: str = "fp16"
-    values: str = "fp16"
-    page: int = PAGE_TOKENS
-
-    def geometry(self) -> Array:
-        """The descriptor that kernels take.
-
-        Raises:
-            OptionError: there is no such format or page size.
-        """
-        try:
-            return page_geometry(self.heads, self.kv_heads, self.head_dim, self.keys, self.values, self.page)
-        except ValueError as e:
-            raise OptionError(f"the cache cannot be made: {e}") from e
 
 
 class PagePool:
@@ -69,20 +36,24 @@ class PagePool:
         recent: the newest tokens of the sequence at work, where the cache has fewer bits than float16.
         stored: pages of sequences that are not in memory.
         window: tokens that a new token sees at most; 0: all.
-        reclaim: called where no page is free; frees one, or says that it cannot.
+        limit_bytes: most bytes in use; None: what all pages take.
+        lock: held by the thread that is at work with the pages or the model.
+        reclaim: called where no page is free or too much is in use; frees something, or says that it cannot.
     """
 
-    def __init__(self, shape: CacheShape, pages: int, state_elements: int = 0) -> None:
+    def __init__(self, shape: CacheShape, pages: int, state_elements: int = 0, limit_bytes: int | None = None) -> None:
         self.shape = shape
         self.geometry = shape.geometry()
         self.capacity = pages
         self.page_bytes = page_bytes(self.geometry)
         self.memory: Array = np.zeros((shape.layers, pages * self.page_bytes), np.uint8)
         self.state_elements = state_elements
-        self.recent = RecentTokens(shape, replace(shape, keys="fp16", values="fp16"))
-        self.users = np.zeros(pages, np.int32)
         self.stored = StoredPages()
+        self.recent = RecentTokens(shape, self.stored)
+        self.limit_bytes = limit_bytes
+        self.users = np.zeros(pages, np.int32)
         self.window = 0
+        self.lock = threading.RLock()
         self.reclaim: Callable[[], bool] | None = None
         self._free = list(range(pages - 1, -1, -1))
         self._most = 0
@@ -95,8 +66,9 @@ class PagePool:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the pages in use, all layers together."""
-        return (self.capacity - self.free) * self.page_bytes * self.shape.layers
+        """Bytes of the pages in use, all layers together, and of the newest tokens in float16 beside a cache of fewer bits."""
+        recent = self.recent.memory.nbytes + sum(t.recent.nbytes for t in self.tables() if t.recent is not None)
+        return (self.capacity - self.free) * self.page_bytes * self.shape.layers + recent
 
     @property
     def most_bytes(self) -> int:
@@ -109,7 +81,8 @@ class PagePool:
 
     def register(self, table: PageTable) -> None:
         """A sequence is new."""
-        self._tables = [ref for ref in self._tables if ref() is not None] + [weakref.ref(table)]
+        with self.lock:
+            self._tables = [ref for ref in self._tables if ref() is not None] + [weakref.ref(table)]
 
     def page(self, number: int) -> Array:
         """A page of every layer, uint8 [layers, bytes]."""
@@ -127,17 +100,30 @@ class PagePool:
         Raises:
             ExecutionError: none is free.
         """
-        while not self._free:
+        self.fit(1)
+        page = self._free.pop()
+        self.users[page] = 1
+        self._most = max(self._most, self.used_bytes)
+        return page
+
+    def fit(self, pages: int = 0) -> None:
+        """Make room for so many pages, and for what is in use.
+
+        Raises:
+            ExecutionError: there is none.
+        """
+        while len(self._free) < pages or self._over(pages):
             if self.reclaim is None or not self.reclaim():
                 tokens = self.capacity * int(self.geometry[PAGE])
                 raise ExecutionError(
                     f"the cache is full: all its {self.capacity} pages ({tokens} tokens) are in use; give it more memory, raise the context"
                     " limit, or let it shrink"
                 )
-        page = self._free.pop()
-        self.users[page] = 1
         self._most = max(self._most, self.used_bytes)
-        return page
+
+    def _over(self, pages: int) -> bool:
+        more = pages * self.page_bytes * self.shape.layers
+        return self.limit_bytes is not None and self.used_bytes + more > self.limit_bytes
 
     def share(self, page: int) -> int:
         """The same page for one more user."""
@@ -206,8 +192,10 @@ class PageTable:
         away: whether it has left memory, pages aside that others have.
         adapter: the adapter that its last tokens were computed with.
         states: float32, its states of a fixed size after its last token. They cannot go back.
+        exact: whether all its tokens were computed at the model's own precision, each with all before it in sight.
         fresh: its newest tokens that are in float16, too.
         recent: where these are while another sequence is at work.
+        recent_stored: the number of the page outside memory where they are instead.
     """
 
     pool: PagePool
@@ -219,8 +207,10 @@ class PageTable:
     used: int = 0
     away: bool = False
     adapter: str = ""
+    exact: bool = True
     fresh: int = 0
     recent: Array | None = None
+    recent_stored: list[int] = field(default_factory=list)
     numbers: Array = field(init=False)
     states: Array = field(init=False)
 
@@ -228,7 +218,8 @@ class PageTable:
         self.states = np.zeros(self.pool.state_elements, np.float32)
         self.numbers = np.zeros(-(-self.context // self.pool.shape.page) + 1, np.int64)
         self.pool.register(self)
-        weakref.finalize(self, _give_back, self.pool, self.pages).atexit = False
+        for pages in (self.pages, self.recent_stored):
+            weakref.finalize(self, _give_back, self.pool, pages).atexit = False
 
     @property
     def gone(self) -> int:
@@ -257,12 +248,16 @@ class PageTable:
         # Nothing that lies in a forgotten page is visible: any page may stand for it.
         self.numbers[: len(self.pages)] = [self.pages[-1] if p == GONE else p for p in self.pages]
 
+    @in_turn
     def cut(self, length: int) -> None:
         """Forget all tokens from ``length`` on; all of them where the first ones have been forgotten up to there, or a state goes back."""
         back = length < self.length and self.states.size
         before, self.length = self.length, min(self.length, length if length > self.gone and not back else 0)
         self.fresh = max(self.fresh - (before - self.length), 0)
+        if not self.fresh:
+            self.pool.recent.forget(self)
         if not self.length:
+            self.exact = True
             self.states.fill(0)
         del self.tokens[self.length :]
         needed = -(-self.length // self.pool.shape.page)
@@ -270,12 +265,14 @@ class PageTable:
             self.pool.give_back(page)
         del self.pages[needed:]
 
+    @in_turn
     def fork(self) -> PageTable:
         """Another sequence that begins with the same tokens, in the same pages."""
         other = PageTable(self.pool, self.context, priority=self.priority)
         other.adopt(self, self.length)
         return other
 
+    @in_turn
     def adopt(self, other: PageTable, length: int) -> None:
         """Hold the first ``length`` tokens of another sequence, in the same pages; none where its state is further."""
         if other.states.size and length < other.length:
@@ -287,9 +284,10 @@ class PageTable:
         self.tokens, self.length, self.away = tokens, length, other.away
         self.fresh = max(other.fresh - (other.length - length), 0)
         if self.fresh:
-            self.recent = self.pool.recent.of(other)
+            self.pool.recent.copy(other, self)
         if length:
             self.states[:] = other.states
+            self.exact = other.exact
 
     def begins_with(self, tokens: list[int]) -> int:
         """How many of ``tokens`` it begins with."""
@@ -304,5 +302,6 @@ class PageTable:
 
 
 def _give_back(pool: PagePool, pages: list[int]) -> None:
-    for page in pages:
-        pool.give_back(page)
+    with pool.lock:
+        for page in pages:
+            pool.give_back(page)

@@ -8,9 +8,15 @@ from fnmatch import fnmatchcase
 
 from hetsched.errors import OptionError
 
-PRECISIONS = ("w4a8", "w4a16")
+_FEW_BITS = "w4a8"
+PRECISIONS = (_FEW_BITS, "w4a16")
+#: What other names that ``--precision`` takes mean where text is generated.
+MEANT = {"auto": "w4a16", "float": "w4a16", "w8a16": "w4a16", "w8a8-dynamic": _FEW_BITS}
+#: Bits that weights which a file stores as plain floats get, where a precision that names some is asked for.
+WEIGHT_BITS = {"w8a16": 8, "w8a8-dynamic": 8, "w4a16": 4, "w4a8": 4}
 _DOWN = ("*ffn_down*", "*down_proj*")
-#: So many layers at each end have outliers in what their down projections read (measured: docs/language_models.md).
+#: So many layers at each end have outliers in what their down projections read; what the head rounds nothing evens out any more
+#: (measured: docs/language_models.md).
 _ENDS = 2
 
 
@@ -53,8 +59,8 @@ def precision_of(name: str, weights: Sequence[str], protect: Sequence[str] | Non
     """
     if protect is None:
         downs = [w for w in weights if any(fnmatchcase(w, p) for p in _DOWN)]
-        return Precision(name, tuple(dict.fromkeys(downs[:_ENDS] + downs[-_ENDS:])))
+        return Precision(name, tuple(dict.fromkeys((*downs[:_ENDS], *downs[-_ENDS:], *weights[-1:]))) if name == _FEW_BITS else ())
     unused = next((p for p in protect if not any(fnmatchcase(w, p) for w in weights)), None)
     if unused is not None:
         raise OptionError(f"the protected weights {unused!r} are none of the model's: give a name, or a pattern such as '*down*'")
-    return Precision(name, tuple(protect))
+    return Precision(name, tuple(protect) if name == _FEW_BITS else ())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hetsched_kernels.paged_cache import DIM, PAGE, SHARED, append_pages, read_pages
+from hetsched_kernels.page_layout import DIM, PAGE, SHARED
 
 Array = npt.NDArray[Any]
 
@@ -23,6 +23,8 @@ def rewrite_page(source: Array, number: int, geometry: Array, target: Array, to:
         to: its number there.
         new: that cache's descriptor.
     """
+    from hetsched_kernels.paged_cache import append_pages, read_pages
+
     heads, size, dim = int(geometry[SHARED]), int(geometry[PAGE]), int(geometry[DIM])
     rows = np.zeros((2, size, heads, dim), np.float32)
     keys, values = np.zeros(size * dim, np.float32), np.zeros(size * dim, np.float32)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.errors import OptionError
-from hetsched_kernels.linked import linked_call
-from hetsched_kernels.sampling import sample_f32, sample_scratch
+from hetsched.errors import ExecutionError, OptionError
+from hetsched.runtime.stored_code import kernels
+from hetsched_kernels.sampling_scratch import sample_scratch
+
+#: Lower temperatures have no inverse in float32: the best score takes all.
+_LEAST = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Sampling:
         )  # fmt: skip
         for name, value, low, high in limits:
             if not low <= value <= high:
-                raise OptionError(f"{name} {value:g} is out of range: use {low:g} to {high:g}")
+                said = (f"{v:g}" if isinstance(v, float) else str(v) for v in (value, low, high))
+                raise OptionError("{} {} is out of range: use {} to {}".format(name, *said))
 
 
 class Chooser:
@@ -57,12 +62,31 @@ class Chooser:
         self._state = np.array([options.seed], np.uint64)
         self._out = np.zeros(1, np.int64)
         self._scratch = np.zeros(sample_scratch(vocabulary), np.float32)
-        self._sample = linked_call(sample_f32)
+        self._sample = _sampler()
 
     def choose(self, logits: npt.NDArray[Any], before: Sequence[int]) -> int:
-        """The next token, from scores ``[vocabulary]`` and the tokens before it."""
+        """The next token, from scores ``[vocabulary]`` and the tokens before it.
+
+        Raises:
+            ExecutionError: the best score is no number, so there is none to choose.
+        """
         o = self.options
+        if not np.isfinite(logits.max()):
+            raise ExecutionError(f"the best of the model's scores is {logits.max()}: its weights are damaged, or --precision is too coarse")
         recent = np.array(before[len(before) - o.recent :] if o.recent and o.repetition != 1.0 else (), np.int64)
-        args = (o.temperature, o.top_k, o.top_p, o.repetition)
+        temperature = float(o.temperature) if o.temperature >= _LEAST else 0.0
+        args = (temperature, o.top_k, float(o.top_p), float(o.repetition))
         self._sample(logits, recent, self._out, self._state, self._scratch, 1, logits.size, *args)
         return int(self._out[0])
+
+
+@cache
+def _sampler() -> Callable[..., Any]:
+    """The kernel that chooses: linked, which takes as long as a step and is done once, or as numba compiles it."""
+    found = kernels("sampling:sample_f32")
+    if found is not None:
+        return found.native.function(*found.symbols)
+    from hetsched_kernels.sampling import sample_f32
+
+    kernel: Callable[..., Any] = sample_f32
+    return kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 #: What stands for a space.
 SPACE = "\u2581"
@@ -20,14 +20,35 @@ def merged(text: str, scores: Mapping[str, float]) -> list[str]:
         >>> merged("abc", {"a": -3.0, "b": -3.0, "c": -3.0, "ab": -2.0, "bc": -1.0})
         ['a', 'bc']
     """
+
+    def cost(left: str, right: str) -> float | None:
+        score = scores.get(left + right)
+        return None if score is None else -score
+
+    return _joined(text, cost)
+
+
+def merged_by_rank(text: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """The pieces of a text: neighbours are joined while they are a pair, the lowest rank (then leftmost) first.
+
+    Examples:
+        >>> merged_by_rank("abc", {("a", "b"): 1, ("b", "c"): 0})
+        ['a', 'bc']
+    """
+    return _joined(text, lambda left, right: ranks.get((left, right)))
+
+
+def _joined(text: str, cost: Callable[[str, str], float | None]) -> list[str]:
+    """Neighbours are joined while their pair has a cost, the lowest one first."""
     pieces: list[str] = list(text)
     following, before = [*range(1, len(pieces)), -1], list(range(-1, len(pieces) - 1))
     waiting: list[tuple[float, int, int, str]] = []
 
     def offer(left: int) -> None:
         right = following[left] if left >= 0 else -1
-        if right >= 0 and (whole := pieces[left] + pieces[right]) in scores:
-            heapq.heappush(waiting, (-scores[whole], left, right, whole))
+        found = cost(pieces[left], pieces[right]) if right >= 0 else None
+        if found is not None:
+            heapq.heappush(waiting, (found, left, right, pieces[left] + pieces[right]))
 
     for i in range(len(pieces) - 1):
         offer(i)

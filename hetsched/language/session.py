@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from hetsched.errors import ExecutionError, ModelError, OptionError, UnsupportedModelError
-from hetsched.frontends import load
-from hetsched.graph import Graph, Role
-from hetsched.language.adapters import Adapter, read_adapter
+from hetsched.errors import ExecutionError, OptionError
+from hetsched.language.cache_shape import PAGE_TOKENS, cache_shape, page_count
+from hetsched.language.decode_graph import decode_graph, first_layers, weights_identity
 from hetsched.language.host_values import value_of
-from hetsched.language.pages import PAGE_TOKENS, CacheShape, PagePool, PageTable
+from hetsched.language.pages import PagePool, PageTable
 from hetsched.language.power import NORMAL, PowerLevel
-from hetsched.language.precision import precision_of
+from hetsched.language.precision import Precision, precision_of
 from hetsched.language.residency import Residency, Shrink
 from hetsched.language.states import state_elements
 from hetsched.language.step import Step
+from hetsched.language.stored_steps import Wanted, step_of
+from hetsched.language.turns import in_turn
 from hetsched.language.weights import PackedStore
+from hetsched.runtime.affinity import usable
 from hetsched.runtime.code import quickest
+from hetsched.runtime.sensors import core_speeds
 from hetsched.runtime.team import Team
-from hetsched_kernels.paged_cache import page_bytes
+
+if TYPE_CHECKING:
+    from hetsched.language.adapters import Adapter
+    from hetsched.language.step_spans import Recorder
 
 Array = npt.NDArray[Any]
 #: New tokens that a prompt's program takes at once, and those that a decode step takes at most.
@@ -36,17 +42,21 @@ _SPINS = 1 << 14
 
 
 class LanguageModel:
-    """A decoder and its programs. Use it as a context manager, or call :meth:`close`.
+    """A decoder and its programs. Use it as a context manager, or call :meth:`close`. Threads that share it take turns.
 
     Attributes:
         graph: the decode step of one token.
         context: most tokens of a sequence.
+        queue: the cores that compute.
         threads: threads that compute a step.
         pool: pages of all sequences.
         residency: which of them are in memory.
         adapters: adapters that are attached, by name.
         adapter: the one at work; empty: none.
         power: the level that it works at; :meth:`work_at` changes it.
+        at_work: cores that compute at this level.
+        watch: asked for the level before each step; None: nobody is.
+        recorder: collects what each step did when; None: nobody does.
     """
 
     def __init__(
@@ -62,6 +72,8 @@ class LanguageModel:
         protect: Sequence[str] | None = None,
         cache_bytes: int | None = None,
         shrink: Shrink | None = None,
+        updates: Sequence[str | Path] = (),
+        weight_bits: int = 0,
     ) -> None:
         """Prepare the model at ``path``.
 
@@ -76,32 +88,37 @@ class LanguageModel:
             protect: patterns of names of weights that meet 16 bits at ``w4a8``, too (None: the sensitive ones).
             cache_bytes: memory that the pages may take (None: what ``pool_tokens`` need).
             shrink: how the cache may shrink to stay within that (None: not at all).
+            updates: files with updates of the weights, one after another.
+            weight_bits: weights that are stored as plain floats become integers of 8 or 4 bits (0: they stay).
 
         Raises:
             OptionError: an option is out of range.
             UnsupportedModelError: the model has an operator that has no kernel here.
             ModelError: the file is damaged or has no weights.
         """
-        if not 1 <= context <= 1 << 20:
-            raise OptionError(f"--context {context} is out of range: use 1 to {1 << 20} tokens")
-        self.path, self.context, self.precision = Path(path), context, precision
-        self.graph = _decode_graph(self.path, context)
-        self._activations = precision_of(precision, [op.inputs[1] for op in self.graph.ops if op.type == "Gemm"], protect)
+        if not 2 <= context <= 1 << 20:
+            raise OptionError(f"--context {context} is out of range: use 2 to {1 << 20} tokens")
+        self.path, self.context, self.precision, self._began_ns = Path(path), context, precision, time.time_ns()
+        self.graph = decode_graph(self.path, context, updates, weight_bits, protect)
+        self._protect, self._precisions = protect, dict[str, Precision]()
+        self.activations_at(precision)
         shape = cache_shape(self.graph, kv, page)
-        pages = _page_count(shape, -(-max(pool_tokens or 0, context) // page) + 1, cache_bytes)
-        self.pool = PagePool(shape, pages, state_elements(self.graph))
+        pages = page_count(shape, -(-max(pool_tokens or 0, context) // page) + 1, cache_bytes)
+        self.pool = PagePool(shape, pages, state_elements(self.graph), cache_bytes)
         self.residency = Residency(self.pool, context, shrink)
-        about = self.path.stat()
-        self._store = PackedStore(f"{self.graph.sha256[:24]}{about.st_mtime_ns & 0xFFFFFFFF:08x}")
-        self._team = Team(f"cpu:{','.join(map(str, sorted(cores)))}", _SPINS, quickest())
-        self.threads, self.power = self._team.threads, NORMAL
+        self._store = PackedStore(weights_identity(self.graph))
+        self.queue = f"cpu:{','.join(map(str, sorted(cores)))}"
+        self._team = Team(self.queue, _SPINS, quickest())
+        self.threads, self.power, self._cores = self._team.threads, NORMAL, usable(self.queue) or tuple(cores[:1])
+        self.at_work = self._cores
+        self.watch: Callable[[], PowerLevel] | None = None
         self.adapters: dict[str, Adapter] = {}
         self.adapter = ""
-        self._steps: dict[tuple[int, str], Step] = {}
-        self._turns: dict[int, int] = {}
-        self._stop = np.zeros(1, np.int64)
+        self._steps: dict[tuple[int, str, str, int], Step] = {}
+        self._stop, self._tables = np.zeros(1, np.int64), dict[str, Array]()
         self._stamps = np.zeros(0, np.int64)
         self.computing_s = 0.0
+        self.recorder: Recorder | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -109,21 +126,30 @@ class LanguageModel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
+    @in_turn
     def close(self) -> None:
-        """End the threads."""
+        """End the threads; nothing is computed any more."""
         self._team.close()
 
     @property
+    def weight_kinds(self) -> str:
+        """How the weights of products are stored, each kind once."""
+        stored = (self.graph.tensors[op.inputs[1]] for op in self.graph.ops if op.type == "Gemm")
+        return ", ".join(sorted({t.dtype.value if t.quantization is None else t.quantization.scheme for t in stored}))
+
+    @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights as they are computed on, and of the embedding table."""
+        """Bytes of the matrices as they are computed on; those whose rows alone are looked up stay in the model file."""
         return self._store.nbytes
 
     def sequence(self, priority: int = 0) -> PageTable:
         """A new sequence without tokens; where memory is short, those of the lowest priority leave it first."""
         return PageTable(self.pool, self.context, priority=priority)
 
-    def ready(self, *, long_prompts: bool = True) -> None:
-        """Build the programs and pack the weights now rather than at the first token; that of long prompts may wait."""
+    def ready(self, *, long_prompts: bool = True, layers: int = 0) -> None:
+        """Build the programs and pack the weights now: not that of long prompts if it may wait, that of :meth:`early` for ``layers``."""
+        if layers:
+            self._step(True, layers)
         for few in (True, False) if long_prompts else (True,):
             self._step(few)
 
@@ -136,6 +162,8 @@ class LanguageModel:
         """
         if not name or name in self.adapters:
             raise OptionError(f"an adapter cannot be called {name!r}: the name is empty or taken")
+        from hetsched.language.adapters import read_adapter
+
         self.adapters[name] = read_adapter(path, self.graph)
 
     def adapt(self, name: str = "") -> None:
@@ -148,11 +176,39 @@ class LanguageModel:
             raise OptionError(f"no adapter {name!r} is attached: there is {', '.join(self.adapters) or 'none'}")
         self.adapter = name
 
+    @in_turn
     def work_at(self, level: PowerLevel) -> None:
-        """Change how much power is taken, from the next step on; allowed while tokens are being generated."""
+        """Change how much power is taken, from the next step on; allowed while tokens are being generated.
+
+        A precision that is new gets programs of its own when it first computes, over the same weights; what is cached stays.
+        """
         self.power = level
         self.residency.limit(level.window(self.context))
+        self.at_work = level.cores(self._cores, core_speeds(self._cores))
+        self._team.move(self.at_work)
 
+    def activations_at(self, precision: str = "") -> Precision:
+        """How activations meet the weights at a precision; empty: at the one that the model was opened with.
+
+        Raises:
+            OptionError: there is no such precision, or a protected weight that the model has not.
+        """
+        name = precision or self.precision
+        if name not in self._precisions:
+            self._precisions[name] = precision_of(name, [op.inputs[1] for op in self.graph.ops if op.type == "Gemm"], self._protect)
+        return self._precisions[name]
+
+    @in_turn
+    def early(self, token: int, table: PageTable, layers: int) -> Array:
+        """Scores [vocabulary] after one more token by the first ``layers`` layers, the last norm and the head.
+
+        The sequence has it afterwards in these layers' caches only: cut it off before the model goes on. Raises as :meth:`compute`, and
+        an :class:`OptionError` where there are not so many layers.
+        """
+        scores: Array = self._run(self._step(True, layers), [token], table, 1)[0]
+        return scores
+
+    @in_turn
     def compute(self, tokens: Sequence[int], table: PageTable, *, scored: int = 1) -> Array:
         """Scores after new tokens, which the sequence has afterwards.
 
@@ -162,13 +218,15 @@ class LanguageModel:
             scored: of how many of the last tokens scores are wanted.
 
         Returns:
-            float32 [scored, vocabulary]; a view that the next call overwrites where ``scored`` fits one step.
+            float32 [scored, vocabulary]; a view that the next call of any thread (``pool.lock``) overwrites where they fit one step.
 
         Raises:
             OptionError: the context limit is exceeded.
             ExecutionError: no page is left.
         """
-        if not tokens or not 1 <= scored <= len(tokens):
+        if self.watch is not None and (level := self.watch()) != self.power:
+            self.work_at(level)
+        if not 1 <= scored <= len(tokens):
             raise OptionError(f"scores of the last {scored} of {len(tokens)} tokens are wanted: give 1 to as many as there are")
         if scored > FEW_TOKENS:
             return self._many_scores(tokens, table, scored)
@@ -198,82 +256,47 @@ class LanguageModel:
             out.append(self.compute(few, table, scored=len(few)).copy())
         return np.concatenate(out)
 
-    def _step(self, few: bool) -> Step:
+    def _step(self, few: bool, layers: int = 0) -> Step:
         capacity = FEW_TOKENS if few else PROMPT_TOKENS
-        key = capacity, self.adapter
+        precision = self.activations_at(self.power.precision)
+        key = capacity, self.adapter, precision.name, layers
         if key not in self._steps:
-            self._steps[key] = Step(
-                self.graph, self.pool, self._store, capacity=capacity, scores=FEW_TOKENS if few else 1, threads=self.threads,
-                context=self.context, precision=self._activations, adapter=self.adapters.get(self.adapter),
-            )  # fmt: skip
-            self._store.save()
+            graph, scores = first_layers(self.graph, layers), FEW_TOKENS if few else 1
+            wanted = Wanted(graph, self.pool, precision, capacity, scores, self.threads, self.context)
+            self._steps[key] = step_of(wanted, self._store, self._began_ns, self.adapters.get(self.adapter))
         return self._steps[key]
 
     def _run(self, step: Step, tokens: Sequence[int], table: PageTable, scored: int) -> Array:
-        rows, position = len(tokens), table.length
+        rows, position, ids = len(tokens), table.length, np.asarray(tokens, np.int64)
+        if not 0 <= ids.min() <= ids.max() < step.logits.shape[1]:
+            raise OptionError(
+                f"a token of {ids.min()} to {ids.max()} is none of the model's {step.logits.shape[1]}: is the vocabulary its own?"
+            )
         self.residency.use(table)
         table.extend(rows)
-        step.embedded[:rows] = value_of(self.graph, step.input, "input_ids", np.asarray(tokens, np.int64))
+        step.embedded[:rows] = value_of(self.graph, step.input, "input_ids", ids, self._tables)
         step.pages[: len(table.pages)] = table.numbers[: len(table.pages)]
         step.states[:] = table.states
-        self.pool.recent.use(table)
-        step.prepare(rows, position, scored, self._window(table), table.fresh)
-        turn, threads = self._turns.get(id(step), 0), self.power.threads(self.threads)
-        self._turns[id(step)] = turn + (threads > 1)
-        program, shared = step.program.program, step.program.shared
-        begin = time.perf_counter()
-        self._team.run(program.table, program.steps, shared, self._stop, self._stamps, 0, len(program.steps) - 1, turn, threads)
-        self.computing_s += time.perf_counter() - begin
+        window = self.residency.seen(table)
+        step.prepare(rows, position, scored, window, table.fresh)
+        program, shared, threads = step.program.program, step.program.shared, len(self.at_work)
+        turn = int(shared[0]) // int(program.steps[1])  # calls of the first step that were taken: each turn takes all of them
+        stamps = self._stamps if self.recorder is None else self.recorder.stamps(len(program.steps) - 1)
+        begin = time.perf_counter_ns()
+        self._team.run(program.table, program.steps, shared, self._stop, stamps, 0, len(program.steps) - 1, turn, threads)
+        self.computing_s += (time.perf_counter_ns() - begin) * 1e-9
         if self._stop[0]:
             raise ExecutionError("the step was given up")
-        table.length += rows
-        table.states[:] = step.states
-        table.fresh = self.pool.recent.after(table.fresh, rows, table.length) if self.pool.recent.memory.size else 0
-        table.tokens.extend(tokens)
-        table.adapter = self.adapter
+        if self.recorder is not None:
+            self.recorder.step(step.labels, rows, position, begin, stamps)
+        try:
+            table.length += rows
+            table.states[:] = step.states
+            table.exact &= self.power.precision in ("", self.precision) and not 0 < window < table.length
+            table.fresh = self.pool.recent.after(table.fresh, rows, table.length) if self.pool.recent.memory.size else 0
+            table.tokens.extend(ids.tolist())
+            table.adapter = self.adapter
+        except BaseException:  # an interrupt: what is half of a sequence is none
+            table.cut(0)
+            raise
         return step.logits[:scored]
-
-    def _window(self, table: PageTable) -> int:
-        """Tokens that the next one sees: by the pool's window, and by what the sequence has forgotten. 0: all."""
-        limits = [w for w in (self.pool.window, table.length + 1 - table.gone if table.gone else 0) if w]
-        return min(limits, default=0)
-
-
-def _page_count(shape: CacheShape, wanted: int, cache_bytes: int | None) -> int:
-    """Pages of a pool: as many as are wanted, or as fit.
-
-    Raises:
-        OptionError: not even two fit.
-    """
-    if cache_bytes is None or not shape.layers:
-        return wanted
-    one = shape.layers * page_bytes(shape.geometry())
-    if cache_bytes < 2 * one:
-        raise OptionError(f"the cache may take {cache_bytes} bytes, and two pages of {shape.page} tokens take {2 * one}: give it more")
-    return min(wanted, cache_bytes // one)
-
-
-def _decode_graph(path: Path, context: int) -> Graph:
-    graph = load(path, {"tokens": 1, "past": max(context - 1, 0), "logits": 1})
-    if "input_ids" not in graph.inputs or not any(graph.tensors[n].role is Role.STATE for n in graph.inputs):
-        raise UnsupportedModelError(f"{path.name} is no decoder with an embedding and caches: text cannot be generated with it")
-    absent = next((t for t in graph.tensors.values() if t.data is not None and not t.data.is_present), None)
-    if absent is not None:
-        raise ModelError(f"the weights of {path.name} are absent (the first is {absent.name!r}): it can be planned but not run")
-    return graph
-
-
-def cache_shape(graph: Graph, kv: tuple[str, str], page: int) -> CacheShape:
-    """What the caches of a decoder hold.
-
-    Raises:
-        UnsupportedModelError: its layers differ.
-    """
-    layers = [op for op in graph.ops if op.type == "GroupQueryAttention"]
-    shapes = {tuple(op.attr_int(n, 0) for n in ("num_heads", "kv_num_heads", "head_dim")) for op in layers}
-    if not layers:
-        return CacheShape(0, 1, 1, 1, *kv, page)
-    if len(shapes) != 1:
-        raise UnsupportedModelError(f"{graph.name!r} has {len(shapes)} kinds of attention layers, and generating text needs one")
-    heads, shared, dim = shapes.pop()
-    return CacheShape(len(layers), heads, shared, dim, *kv, page)

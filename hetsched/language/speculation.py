@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from hetsched.errors import OptionError
+from hetsched.language.pages import PageTable
 from hetsched.language.session import FEW_TOKENS, LanguageModel
 
 #: Most tokens that are speculated at once: with the one before them they are a step of few tokens.
@@ -15,12 +16,16 @@ MOST = FEW_TOKENS - 1
 
 
 class Drafter(Protocol):
-    """Guesses what comes next."""
+    """Guesses what comes next, up to ``length`` tokens at once."""
 
     length: int
 
-    def propose(self, before: Sequence[int], most: int) -> list[int]:
-        """Up to ``most``, and up to ``length``, tokens that may follow ``before``."""
+    @property
+    def kind(self) -> str:
+        """Who guesses, as files of accepted guesses name it (:class:`hetsched.acceptance.Acceptance`)."""
+
+    def propose(self, before: Sequence[int], most: int, table: PageTable) -> list[int]:
+        """Up to ``most``, and up to ``length``, tokens that may follow ``before``; ``table`` holds these but the last."""
 
 
 def check_length(length: int) -> int:
@@ -45,7 +50,12 @@ class Lookup:
     def __init__(self, length: int, longest: int = 4, shortest: int = 2) -> None:
         self.length, self.longest, self.shortest = check_length(length), longest, shortest
 
-    def propose(self, before: Sequence[int], most: int) -> list[int]:
+    @property
+    def kind(self) -> str:
+        """Of all lookups."""
+        return "lookup"
+
+    def propose(self, before: Sequence[int], most: int, table: PageTable | None = None) -> list[int]:
         """The tokens after the latest earlier place with the same last tokens."""
         ids = np.asarray(before, np.int64)
         for n in range(min(self.longest, ids.size - 1), self.shortest - 1, -1):
@@ -71,7 +81,12 @@ class DraftModel:
         self.model, self.length = model, check_length(length)
         self._table = model.sequence()
 
-    def propose(self, before: Sequence[int], most: int) -> list[int]:
+    @property
+    def kind(self) -> str:
+        """With the model's hash."""
+        return f"model:{self.model.graph.sha256}"
+
+    def propose(self, before: Sequence[int], most: int, table: PageTable | None = None) -> list[int]:
         """Its best tokens, one after another."""
         ids, out = list(before), []
         most = min(most, self.length, self.model.context - len(ids))
@@ -83,3 +98,39 @@ class DraftModel:
             out.append(int(self.model.compute(new, self._table)[-1].argmax()))
             new = out[-1:]
         return out
+
+
+class EarlyLayers:
+    """What the model would say after its first layers, its last norm and its head: the same weights, and the sequence's own caches.
+
+    Keys and values of these layers are written where the step that checks the guesses writes them again.
+
+    Attributes:
+        length: most tokens of a guess.
+        model: the model.
+        layers: how many layers.
+    """
+
+    def __init__(self, model: LanguageModel, layers: int, length: int) -> None:
+        """Check that the model has such layers.
+
+        Raises:
+            OptionError: it has not, or the length is out of range.
+        """
+        self.model, self.layers, self.length = model, layers, check_length(length)
+        model.ready(long_prompts=False, layers=layers)
+
+    @property
+    def kind(self) -> str:
+        """With the number of layers."""
+        return f"layers:{self.layers}"
+
+    def propose(self, before: Sequence[int], most: int, table: PageTable) -> list[int]:
+        """Its best tokens, one after another."""
+        out, begin = list(before[-1:]), table.length
+        try:
+            for _ in range(min(most, self.length)):
+                out.append(int(self.model.early(out[-1], table, self.layers).argmax()))
+        finally:
+            table.cut(begin)
+        return out[1:]

@@ -10,10 +10,13 @@ from hetsched.language.fusion import Fused
 from hetsched.language.run_values import Descriptor, Value, View
 from hetsched.language.step_values import FIRST_NEWEST, FRESH_FROM, LENGTH, NEWEST, POSITION, ROWS, window_value
 from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
-from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch
+from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch, merge_parts, parts_room
 from hetsched_kernels.paged_cache import append_pages, heads_apart, read_pages
 from hetsched_kernels.program import Call
 from hetsched_kernels.tile import COLS
+
+#: Calls of a few tokens' attention for each thread: enough to share evenly what differs in length.
+_CALLS = 6
 
 
 def attention(b: Building, one: Fused) -> None:
@@ -41,14 +44,18 @@ def attention(b: Building, one: Fused) -> None:
 def _over_pages(b: Building, op: Op, q: str, out: str, layer: int) -> None:
     shared = b.pool.shape.kv_heads
     cache, geometry, room = b.pool.layer(layer), b.pool.geometry, attend_pages_scratch(b.pool.geometry, b.capacity)
-    to, tail = b.write(out), (window_value(op.attr_int("window", 0)), op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))
+    rows = (Value(ROWS), Value(POSITION), window_value(op.attr_int("window", 0)))
+    recent = (b.pool.recent.memory[layer], b.pool.recent.geometry, Value(FRESH_FROM))
+    parts, turns = b.keep("parts", parts_room(geometry, b.capacity, b.context)), 1 if b.threads == 1 else -(-_CALLS * b.threads // shared)
     calls = []
     for head in range(shared):
-        scratch = b.keep(f"attention {head}", room)
-        recent = (b.pool.recent.memory[layer], b.pool.recent.geometry, Value(FRESH_FROM))
-        args = (b.read(q), cache, b.pages, geometry, *recent, to, scratch, head, Value(ROWS), Value(POSITION), *tail)
-        calls.append(Call(attend_pages, (), args))
-    b.emit(calls, [q, f"cache {layer}"], [out])
+        for turn in range(turns):
+            scratch = b.keep(f"attention {head} {turn}", room)
+            args = (b.read(q), cache, b.pages, geometry, *recent, parts, scratch, head, turn, turns, *rows)
+            calls.append(Call(attend_pages, (), (*args, op.attr_float("scale", 1.0), op.attr_float("softcap", 0.0))))
+    b.emit(calls, [q, f"cache {layer}"], ["parts"])
+    to = b.write(out)
+    b.emit([Call(merge_parts, (), (parts, geometry, to, head, *rows)) for head in range(shared)], ["parts"], [out])
 
 
 def _over_heads(b: Building, op: Op, reads: tuple[str, ...], out: str, layer: int) -> None:

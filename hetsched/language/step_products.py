@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Op, Tensor
-from hetsched.language.building import Building
+from hetsched.language.building import FEW, Building
 from hetsched.language.fusion import Fused, activations_as
 from hetsched.language.low_rank import add_low_rank
 from hetsched.language.run_values import Value, View
+from hetsched.language.step_halves import half_product, is_half
 from hetsched.language.step_values import FIRST_SCORED, Part
 from hetsched.language.weights import packed_block
 from hetsched.reference.gguf_types import constant_value
@@ -20,16 +22,19 @@ from hetsched_kernels import codes
 from hetsched_kernels.arrays import NO_F32
 from hetsched_kernels.few_bits import GROUP, K, N, PackedGroups
 from hetsched_kernels.gemm import gemm_f32, gemm_f32_scratch, pack_b_f32
-from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch
+from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch, gemm_twofold_f32
 from hetsched_kernels.groups import padded_depth
 from hetsched_kernels.program import Call
 from hetsched_kernels.quantize_groups import quantize_groups, rms_norm_quantize_groups, swiglu_quantize_groups
-from hetsched_kernels.tile import LANES
-from hetsched_kernels.twofold import add_twofold, quantize_twofold
+from hetsched_kernels.tile import COLS, LANES
+from hetsched_kernels.twofold import quantize_twofold, rms_norm_quantize_twofold, swiglu_quantize_twofold
 
 Array = npt.NDArray[Any]
 #: Parts of a product for each thread, and columns that a part has at least.
 _PARTS, _COLUMNS = 3, 4 * LANES
+#: Bytes of weights that a part has at least, where few rows meet them and there are more parts than threads: each begins by waiting for
+#: memory.
+_BYTES = 1 << 18
 
 
 def product(b: Building, one: Fused) -> None:
@@ -42,6 +47,9 @@ def product(b: Building, one: Fused) -> None:
 def _plain_product(b: Building, one: Fused) -> None:
     op, out = one.op, one.writes[0]
     how, _ = activations_as(b.graph, op.inputs[1], b.precision)
+    if how == "float" and is_half(b.graph.tensors[op.inputs[1]]):
+        half_product(b, one, partial(columns_in_parts, threads=b.threads, grain=COLS), activation(one))
+        return
     if how == "float":
         _float_product(b, one)
         return
@@ -67,32 +75,18 @@ def function_name(op: Op) -> str:
 
 
 def _split_product(b: Building, packed: PackedGroups, key: tuple[str, int, int], bias: Array, out: str, one: Fused) -> None:
-    twofold, n, to = key[0] == "int16", int(packed.shape[N]), b.write(out)
-    operands, room, columns = _storage(b, key), gemm_groups_scratch(packed.shape), columns_in_parts(int(packed.shape[N]), b.threads)
-    finish = activation(one)
-    if not twofold:
-        calls = []
-        for first, last in columns:
-            scratch = b.turn("product", room, 4 * _PARTS * b.threads)
-            calls.append(
-                Call(gemm_groups_f32, (), (*operands, packed.data, packed.shape, bias, to, scratch, b.whole.rows, first, last, *finish))
-            )
-        b.emit(calls, [_name(key)], [out])
-        return
-    both, name = b.turn("twofold", 2 * b.most * n, 4), f"both of {out}"
-    calls, adding = [], []
-    for first, last in columns:
+    kernel, n, to = gemm_twofold_f32 if key[0] == "int16" else gemm_groups_f32, int(packed.shape[N]), b.write(out)
+    operands, room, finish, calls = _storage(b, key), gemm_groups_scratch(packed.shape), activation(one), []
+    most = _PARTS if b.capacity > FEW else min(max(packed.data.nbytes // (_BYTES * b.threads), 1), _PARTS)
+    for first, last in columns_in_parts(n, b.threads, most=most):
         scratch = b.turn("product", room, 4 * _PARTS * b.threads)
-        tail = (packed.data, packed.shape, NO_F32, both, scratch, b.whole.times(2), first, last, codes.NONE, 0.0, 0.0)
-        calls.append(Call(gemm_groups_f32, (), (*operands, *tail)))
-        adding.append(Call(add_twofold, (), (both, bias, to, b.whole.rows, n, first, last, *finish)))
-    b.emit(calls, [_name(key)], [name])
-    b.emit(adding, [name], [out])
+        calls.append(Call(kernel, (), (*operands, packed.data, packed.shape, bias, to, scratch, b.whole.rows, first, last, *finish)))
+    b.emit(calls, [_name(key)], [out])
 
 
-def columns_in_parts(n: int, threads: int, grain: int = LANES) -> list[tuple[int, int]]:
-    """Columns of a product in parts, each from a multiple of ``grain`` on."""
-    parts = 1 if threads == 1 else max(1, min(_PARTS * threads, -(-n // max(_COLUMNS, grain))))
+def columns_in_parts(n: int, threads: int, grain: int = LANES, most: int = _PARTS) -> list[tuple[int, int]]:
+    """Columns of a product in parts, each from a multiple of ``grain`` on, at most ``most`` for each thread."""
+    parts = 1 if threads == 1 else max(1, min(most * threads, -(-n // max(_COLUMNS, grain))))
     edges = [min(i * -(-n // (grain * parts)) * grain, n) for i in range(parts + 1)]
     return [(a, c) for a, c in pairwise(edges) if a < c]
 
@@ -145,6 +139,7 @@ def quantized_norm(b: Building, one: Fused) -> None:
     """RMSNorm of the rows (of a sum of two, where one is fused), written quantized for the products that follow."""
     op, out = one.op, one.writes[-1]
     key, width = _key_of(b, out, _consumer(b, out)), b.width(out)
+    kernel = rms_norm_quantize_twofold if key[0] == "int16" else rms_norm_quantize_groups
     scale = b.constant(op.inputs[1], op.attr_float("offset", 0.0))
     x = b.read(one.reads[0])
     skip, total = (b.read(one.reads[-1]), b.write(one.writes[0])) if len(one.ops) == 2 else (NO_F32, NO_F32)
@@ -154,7 +149,7 @@ def quantized_norm(b: Building, one: Fused) -> None:
         own = [View(a, Value(FIRST_SCORED, width)) if one.last else part.of(a, width) for a in (x, skip) if a.size]
         extra = (own[1], part.of(total, width)) if len(own) == 2 else (NO_F32, NO_F32)
         args = (own[0], extra[0], scale, extra[1], *_places(b, key, part), scratch, part.rows, width, key[1], key[2])
-        calls.append(Call(rms_norm_quantize_groups, (), (*args, op.attr_float("epsilon", 1e-5))))
+        calls.append(Call(kernel, (), (*args, op.attr_float("epsilon", 1e-5))))
     b.emit(calls, one.reads, [_name(key), *one.writes[: len(one.ops) - 1]])
     b.quantized[key] = out
 
@@ -163,11 +158,12 @@ def gate(b: Building, one: Fused) -> None:
     """Silu of one projection times the other, written quantized for the product that follows."""
     out, (left, right) = one.writes[0], one.reads
     key, width = _key_of(b, out, _consumer(b, out)), b.width(out)
+    kernel = swiglu_quantize_twofold if key[0] == "int16" else swiglu_quantize_groups
     x, y, calls = b.read(left), b.read(right), []
     for number, part in enumerate(b.parts):
         scratch = b.keep(f"gate {width} {number}", width)
         args = (part.of(x, width), part.of(y, width), *_places(b, key, part), scratch, part.rows, width, key[1], key[2])
-        calls.append(Call(swiglu_quantize_groups, (), args))
+        calls.append(Call(kernel, (), args))
     b.emit(calls, one.reads, [_name(key)])
     b.quantized[key] = out
 

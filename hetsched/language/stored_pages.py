@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ExecutionError
+from hetsched_kernels.page_layout import page_bytes
 
 Array = npt.NDArray[Any]
 
@@ -59,13 +60,16 @@ class StoredPages:
         """
         gaps = self._gaps.get(page.size)
         offset = gaps.pop() if gaps else self._end
-        try:
-            self._file = self._file or tempfile.TemporaryFile(prefix="hetsched-pages-")  # noqa: SIM115
-            self._file.seek(offset)
-            self._file.write(page.tobytes())
-        except OSError as e:
-            raise ExecutionError(f"a page of the cache cannot leave memory for a temporary file ({e}): free some disk space") from e
         self._end = max(self._end, offset + page.size)
+        try:
+            self._file = self._file or tempfile.TemporaryFile(prefix="hetsched-pages-", buffering=0)  # noqa: SIM115
+            self._file.seek(offset)
+            rest = memoryview(page.tobytes())
+            while rest:  # a disk that is nearly full takes a part of it
+                rest = rest[self._file.write(rest) :]
+        except OSError as e:
+            self._gaps.setdefault(page.size, []).append(offset)
+            raise ExecutionError(f"a page of the cache cannot leave memory for a temporary file ({e}): free some disk space") from e
         return self._add(Stored(geometry.copy(), page.size, users, offset))
 
     def map(self, page: Array, geometry: Array) -> int:
@@ -75,11 +79,12 @@ class StoredPages:
     def read(self, number: int, layers: int) -> tuple[Array, Array]:
         """A page ``[layers, bytes]``, and the descriptor that it was written with."""
         page = self._pages[number]
+        shape = (layers, page.size // layers if layers else page_bytes(page.geometry))
         if page.mapped is not None:
-            return page.mapped.reshape(layers, -1), page.geometry
+            return page.mapped.reshape(shape), page.geometry
         assert self._file is not None
         self._file.seek(page.offset)
-        return np.frombuffer(self._file.read(page.size), np.uint8).reshape(layers, -1), page.geometry
+        return np.frombuffer(self._file.read(page.size), np.uint8).reshape(shape), page.geometry
 
     def users(self, number: int) -> int:
         """How many sequences have a page."""

@@ -92,8 +92,7 @@ class Vocabulary:
         if len(text) > MAX_TEXT:
             raise OptionError(f"the prompt has {len(text)} characters, and at most {MAX_TEXT} are read: shorten it")
         out = [self.begin] if begin and self.adds_begin and self.begin is not None else []
-        pieces = self._marks.split(text) if special and self._marks is not None else [text]
-        for n, piece in enumerate(pieces):
+        for n, piece in enumerate(self._parts(text, special=special)):
             if n % 2:
                 out.append(self.ids[piece])
             elif piece:
@@ -119,6 +118,10 @@ class Vocabulary:
 
     def _type(self, token: int) -> int:
         return self.types[token] if self.types else 1
+
+    def _parts(self, text: str, *, special: bool) -> list[str]:
+        """Plain text and the texts of control and user-defined tokens in turns."""
+        return self._marks.split(text) if special and self._marks is not None else [text]
 
     @cached_property
     def _marks(self) -> re.Pattern[str] | None:

@@ -6,16 +6,17 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Tensor
-from hetsched_kernels.code_cache import cache_root, source_digest
-from hetsched_kernels.few_bits import PackedGroups, pack_groups
 from hetsched_kernels.gguf_groups import BLOCKS, gguf_groups
-from hetsched_kernels.tile import LANES
+
+if TYPE_CHECKING:
+    from hetsched_kernels.few_bits import PackedGroups
 
 Array = npt.NDArray[Any]
 _LINE = 64
@@ -31,43 +32,88 @@ def block_kind(tensor: Tensor, experts: bool = False) -> str | None:
 
 def packed_block(tensor: Tensor) -> PackedGroups:
     """A matrix in blocks, in the order that products read it in."""
+    from hetsched_kernels.few_bits import pack_groups
+
     kind = block_kind(tensor)
     assert kind is not None
     n, k = tensor.shape
     return pack_groups(gguf_groups(kind, tensor.numpy().reshape(-1).view(np.uint8), n, k))
 
 
+def weights_folder() -> Path:
+    """Where packed matrices are kept."""
+    from hetsched_kernels.code_cache import cache_root
+
+    return cache_root().parent / "weights"
+
+
 class PackedStore:
-    """Packed matrices of one model, by name: mapped from a file in the user's cache folder, which the first session writes."""
+    """Packed matrices of one model, by name: mapped from a file in the user's cache folder, which the first session writes.
+
+    Attributes:
+        whole: uint8, the file as it is mapped; empty where there is none.
+    """
 
     def __init__(self, identity: str) -> None:
         """``identity`` says which weights these are (the hash of a model file's header)."""
-        made_by = f"{source_digest('few_bits')}-{source_digest('gguf_groups')}-{LANES}"
-        self._path = cache_root().parent / "weights" / f"{identity[:32]}-{made_by}.bin"
-        self._index: dict[str, Any] = {}
-        self._mapped: Array | None = None
+        self._identity = identity
+        self._path: Path | None = None
+        self.whole: Array = np.zeros(0, np.uint8)
+        self._index: dict[str, Any] | None = None
+        self._start = self._adopted_bytes = 0
         self._new: dict[str, PackedGroups] = {}
         self._decoded: dict[str, Array] = {}
-        with suppress(OSError, ValueError, KeyError):
-            self._open()
+
+    @property
+    def path(self) -> Path:
+        """The file, which is named by what made it, too."""
+        if self._path is None:
+            from hetsched_kernels.code_cache import source_digest
+            from hetsched_kernels.tile import COLS
+
+            made_by = f"{source_digest('few_bits')}-{source_digest('gguf_groups')}-{source_digest('halves')}-{COLS}"
+            self._path = weights_folder() / f"{self._identity[:32]}-{made_by}.bin"
+        return self._path
+
+    def adopt(self, path: Path, decoded_bytes: int) -> bool:
+        """Take the matrices from a file that is known to be the one; whether it could be mapped. Who asks holds those that are decoded."""
+        if self._new:
+            return False
+        self._path, self._index, self._adopted_bytes = path, None, decoded_bytes
+        return bool(self._known)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all packed matrices."""
-        return int(sum(size for _, size, _ in self._index.values())) + sum(
-            p.data.size for n, p in self._new.items() if n not in self._index
-        )
+        """Bytes of all matrices."""
+        new = sum(p.data.size for n, p in self._new.items() if n not in self._known)
+        return int(sum(size for _, size, _ in self._known.values())) + new + self.decoded_bytes
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file has all packed matrices that were asked for."""
+        return all(n in self._known for n in self._new)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Bytes of the matrices that are decoded."""
+        return max(self._adopted_bytes, sum(a.nbytes for a in self._decoded.values()))
+
+    def regions(self) -> list[tuple[Array, int]]:
+        """Memory with matrices that the file has, too, and where in the file they lie."""
+        return [(self.whole, 0), *((p.data, self._start + self._known[n][0]) for n, p in self._new.items() if n in self._known)]
 
     def get(self, name: str, make: Callable[[], PackedGroups]) -> PackedGroups:
         """The packed matrix ``name``; ``make`` packs it where no file has it."""
         if name in self._new:
             return self._new[name]
-        found = self._index.get(name)
-        if found is None or self._mapped is None:
+        found = self._known.get(name)
+        if found is None:
             self._new[name] = make()
             return self._new[name]
+        from hetsched_kernels.few_bits import PackedGroups
+
         at, size, shape = found
-        return PackedGroups(self._mapped[at : at + size], np.array(shape, np.int64))
+        return PackedGroups(self.whole[self._start + at : self._start + at + size], np.array(shape, np.int64))
 
     def decoded(self, name: str, make: Callable[[], Array]) -> Array:
         """A matrix that no kernel computes on as it is stored: ``make`` decodes it once for all programs."""
@@ -76,10 +122,10 @@ class PackedStore:
         return self._decoded[name]
 
     def save(self) -> None:
-        """Write what was packed anew, with what the file had, for the next process; the own copies are then mapped, too."""
-        if not self._new:
+        """Write what was packed anew, with what the file had, for the next process."""
+        if all(n in self._known for n in self._new):
             return
-        every = {n: self.get(n, _impossible) for n in (*self._index, *self._new)}
+        every = {n: self.get(n, _impossible) for n in (*self._known, *self._new)}
         at, index = 0, {}
         for name, packed in every.items():
             index[name] = (at, packed.data.size, packed.shape.tolist())
@@ -87,24 +133,33 @@ class PackedStore:
         header = json.dumps(index).encode()
         start = -(-(8 + len(header)) // _LINE) * _LINE
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._path.with_suffix(f".{os.getpid()}.tmp")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.path.with_suffix(f".{os.getpid()}.tmp")
             with temporary.open("wb") as file:
                 file.write(len(header).to_bytes(8, "little") + header)
                 for name, packed in every.items():
                     file.seek(start + index[name][0])
                     file.write(packed.data.tobytes())
                 file.truncate(start + at)
-            temporary.replace(self._path)
+            temporary.replace(self.path)
+            self._index = None
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        """Where in the file each matrix lies, how long it is, and its shape; the file is mapped when first asked for."""
+        if self._index is None:
+            self._index = {}
+            with suppress(OSError, ValueError, KeyError):
+                self._open()
+        return self._index
 
     def _open(self) -> None:
-        whole = np.memmap(self._path, np.uint8, "r")
+        whole = np.asarray(np.memmap(self.path, np.uint8, "r"))
         length = int.from_bytes(whole[:8].tobytes(), "little")
         index = json.loads(whole[8 : 8 + length].tobytes())
         start = -(-(8 + length) // _LINE) * _LINE
-        if any(not 0 <= at <= at + size <= whole.size - start for at, size, _ in index.values()):
-            return
-        self._mapped, self._index = np.asarray(whole[start:]), index
+        if all(0 <= at <= at + size <= whole.size - start for at, size, _ in index.values()):
+            self.whole, self._start, self._index = whole, start, index
 
 
 def _impossible() -> PackedGroups:

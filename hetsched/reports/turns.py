@@ -54,13 +54,14 @@ _COLUMNS: Mapping[str, Callable[[Turn], str]] = {
 def turn_tiles(found: Sequence[Turn], origin: str) -> list[Tile]:
     """How many turns there were, how long the first token took, and how fast the answers came."""
     firsts, rates = ([getattr(t, name) for t in found] for name in ("first_s", "rate"))
-    last = found[-1]
+    last, begun = found[-1], sum(t.past == 0 for t in found)
+    several = len(found) > 1
+    first = f"median; {interval(min(firsts), max(firsts), 's')}" if several else ""
+    rate = f"median; first turn {digits(rates[0])}, last {digits(last.rate)}" if several else ""
     return [
-        Tile("Turns", str(last.number + 1), f"{sum(t.past == 0 for t in found)} conversations", origin),
-        Tile("First token", quantity(float(median(firsts)), "s"), f"median; {interval(min(firsts), max(firsts), 's')}", origin),
-        Tile(
-            "Answers", f"{digits(float(median(rates)))} tok/s", f"median; first turn {digits(rates[0])}, last {digits(last.rate)}", origin
-        ),
+        Tile("Turns", str(last.number + 1), f"{begun} conversation{'' if begun == 1 else 's'}", origin),
+        Tile("First token", quantity(float(median(firsts)), "s"), first, origin),
+        Tile("Answers", f"{digits(float(median(rates)))} tok/s", rate, origin),
     ]
 
 

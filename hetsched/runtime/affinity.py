@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+from functools import cache
 
 from hetsched import cores
 from hetsched.errors import SoCError
@@ -32,7 +34,15 @@ def usable(queue: str) -> tuple[int, ...]:
         cores = cores_of(queue)
     except SoCError:
         return ()
-    return tuple(c for c in cores if not hasattr(os, "sched_getaffinity") or c in os.sched_getaffinity(os.getpid()))
+    return tuple(c for c in cores if c in allowed())
+
+
+@cache
+def allowed() -> frozenset[int]:
+    """The cores that this process may use: those of its first thread before that is pinned to some of them; all where none are pinned."""
+    if not hasattr(os, "sched_getaffinity"):
+        return frozenset(range(os.cpu_count() or 1))
+    return frozenset(os.sched_getaffinity(os.getpid()))
 
 
 def pin(queue: str) -> str | None:
@@ -45,16 +55,22 @@ def pin(queue: str) -> str | None:
         return f"the worker of queue {queue} is not pinned: its name gives no cores"
     if not hasattr(os, "sched_setaffinity"):
         return f"the worker of queue {queue} is not pinned: this system cannot pin threads"
-    absent = [c for c in cores if c not in os.sched_getaffinity(os.getpid())]
+    absent = [c for c in cores if c not in allowed()]
     if absent:
         return f"the worker of queue {queue} is not pinned: core {absent[0]} is not available to this process"
     os.sched_setaffinity(0, cores)
     return None
 
 
-def pin_to(cores: tuple[int, ...]) -> None:
-    """Pin the calling thread to those of ``cores`` that this process may use, where threads can be pinned at all."""
+def pin_to(cores: tuple[int, ...], thread: int = 0) -> None:
+    """Pin a thread (0: the calling one) to those of ``cores`` that this process may use, where threads can be pinned at all."""
     if hasattr(os, "sched_setaffinity"):
-        usable = os.sched_getaffinity(os.getpid()).intersection(cores)
-        if usable:
-            os.sched_setaffinity(0, usable)
+        allowed()  # before this thread is pinned, if it is the first
+        with contextlib.suppress(OSError):  # none of them
+            os.sched_setaffinity(thread, cores)
+
+
+def unpin(thread: int) -> None:
+    """Let a thread, by its native id, be on all cores that this process may use."""
+    if hasattr(os, "sched_setaffinity"):
+        pin_to(tuple(sorted(allowed())), thread)

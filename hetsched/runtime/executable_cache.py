@@ -13,9 +13,10 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _PART = ".part"
 #: A temporary file this old belongs to nobody any more.
 _ABANDONED_S = 3600.0
 #: A file that changed so shortly before it was looked at may change again without a trace.
-_SETTLED_NS = 20_000_000
+SETTLED_NS = 20_000_000
 #: Packages whose sources and parameter files decide what a plan compiles to, and libraries that take part in it.
 _PACKAGES = ("hetsched", "hetsched_kernels", "hetsched_cost_models")
 _LIBRARIES = ("numba", "llvmlite")
@@ -50,9 +51,13 @@ def key_of(plan: bytes, path: Path, level: int) -> str:
         path: where it lies; its model is found from there.
         level: the throttle level.
     """
+    return key_for({"plan": hashlib.sha256(plan).hexdigest(), "path": str(path.resolve()), "level": level})
+
+
+def key_for(about: Mapping[str, Any]) -> str:
+    """The name of the entry of what ``about`` says (as JSON), made by these sources and libraries for this processor."""
     made_of = {
-        "plan": hashlib.sha256(plan).hexdigest(), "path": str(path.resolve()), "level": level, "sources": list(_sources()),
-        "python": sys.version, "numpy": np.__version__, "processor": _processor(),
+        "about": about, "sources": list(_sources()), "python": sys.version, "numpy": np.__version__, "processor": _processor(),
         "settings": sorted((k, v) for k, v in os.environ.items() if k.startswith("NUMBA_")),
     }  # fmt: skip
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
@@ -97,7 +102,7 @@ def identities(paths: Sequence[Path], began_ns: int) -> list[tuple[str, list[int
         known = [(str(p.resolve()), identity(p)) for p in dict.fromkeys(paths)]
     except OSError:
         return None
-    return known if all(max(i[3:]) < began_ns - _SETTLED_NS for _, i in known) else None
+    return known if all(max(i[3:]) < began_ns - SETTLED_NS for _, i in known) else None
 
 
 def store(key: str, contents: Contents) -> None:

@@ -16,11 +16,12 @@ from hetsched.runtime.delegates.programs import ProgramSegment, submit
 from hetsched.runtime.executable import Executable
 from hetsched.runtime.executable_files import Array, Contents, StoredFence, StoredPlacement, StoredPlan
 from hetsched.runtime.fences import FenceBoard
+from hetsched.runtime.stored_code import native_of
 from hetsched.runtime.team import Team
 from hetsched.runtime.worker import Gate, Job, Worker
 from hetsched.tensors import Tensor
 from hetsched_kernels.native import Native
-from hetsched_kernels.tables import Image, Program, counters
+from hetsched_kernels.tables import Program, counters
 
 
 class _Stored:
@@ -42,8 +43,7 @@ def load(contents: Contents) -> Executable:
         OSError: this system does not let its code run.
     """
     manifest, arrays = contents.manifest, contents.arrays
-    about = manifest["image"]
-    native = Native(Image(arrays["image"].tobytes(), about["symbols"], tuple(about["inside"]), about["imports"]))
+    native = native_of(contents)
     code = linked_code(native, manifest["own"])
     tensors = {name: Tensor(name, tuple(shape), DType(kind)) for name, (shape, kind, _) in manifest["tensors"].items()}
     inputs, outputs = tuple(manifest["inputs"]), tuple(manifest["outputs"])

@@ -17,6 +17,7 @@ from hetsched.runtime.arena import ALIGNMENT
 from hetsched.runtime.delegates.programs import ProgramSegment
 from hetsched.runtime.executable import Executable
 from hetsched.runtime.executable_files import Array, Contents, Pieces
+from hetsched.runtime.stored_code import image_about
 from hetsched.runtime.worker import Job
 
 #: Kernels may read so many bytes beyond the last array.
@@ -50,7 +51,7 @@ def contents_of(executable: Executable) -> Contents:
     slabs = [slab for scratch in executable.scratch for slab in scratch.slabs]
     programs = [_calls(job) for _, job in jobs]
     prepared = (array for (_, job), calls in zip(jobs, programs, strict=True) for array in _prepared(job, calls))
-    memory = _Memory([executable.arena.whole, *slabs], prepared)
+    memory = Memory([executable.arena.whole, *slabs], prepared)
     keys = dict.fromkeys((call.kernel, call.dtypes) for calls in programs for call in calls)
     try:
         image = objects.link([*objects.OWN, *keys])
@@ -76,7 +77,7 @@ def contents_of(executable: Executable) -> Contents:
         "placements": [[p.op, p.seconds] for p in executable.plan.placements],
         "fences": [[f.signal, f.wait, f.mode] for f in executable.plan.fences],
         "own": [objects.symbol_of(*key) for key in objects.OWN],
-        "image": {"symbols": dict(image.symbols), "inside": image.inside, "imports": dict(image.imports)},
+        "image": image_about(image),
     }  # fmt: skip
     return Contents(manifest, arrays, {"data": memory.data()})
 
@@ -96,7 +97,7 @@ def _prepared(job: Job, calls: Sequence[Any]) -> Iterator[Array]:
         yield from (call.args[position] for position in array_slots(call))
 
 
-def _program(job: Job, calls: Sequence[Any], memory: _Memory) -> dict[str, Array]:
+def _program(job: Job, calls: Sequence[Any], memory: Memory) -> dict[str, Array]:
     """The arrays of a segment's program; ``moves`` are rows of slot, region and offset.
 
     Raises:
@@ -127,7 +128,7 @@ def _program(job: Job, calls: Sequence[Any], memory: _Memory) -> dict[str, Array
     }
 
 
-class _Memory:
+class Memory:
     """Where arrays are: in a region that is there anyway (arena, scratch), or in the data, which holds all other ``arrays`` once."""
 
     def __init__(self, regions: Sequence[Array], arrays: Iterable[Array]) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hetsched.runtime.affinity import pin_to, usable
+from hetsched.errors import ExecutionError
+from hetsched.runtime.affinity import pin_to, unpin, usable
 from hetsched.runtime.code import Code, compiled
+from hetsched_kernels.tables import MAIL, MAILS, mailbox
 
-#: Where the number of threads is in the arguments of a run.
-_THREADS = 7
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Team:
     """Threads for all but the first core of a queue; none for a queue of one core.
 
-    They wait by spinning for a moment and then by blocking, and end with :meth:`close`.
+    They wait by spinning for a moment and then by blocking, and end with :meth:`close`, which also lets the calling thread, pinned
+    meanwhile, move again.
     """
 
     def __init__(self, queue: str, spins: int, code: Code | None = None) -> None:
@@ -25,39 +29,83 @@ class Team:
         self._cores = usable(queue)
         self.threads = max(len(self._cores), 1)
         self._spins = spins
-        self._run, self._wait, self._signal = code.run_program, code.wait_ge, code.signal
-        self._flag = np.zeros(1, np.int64)
-        self._task: tuple[int, tuple[Any, ...]] = (0, ())
+        self._code, self._enter = code, _ENTRY(code.run_thunk)
+        self._mail = mailbox()
+        self._number = 0
+        self._runs: dict[int, _Run] = {}
         self._changed = threading.Condition()
         self._blocked = 0
-        self._closed = False
+        self._closed = self._moved = False
+        self._leader = 0
         self._others: tuple[threading.Thread, ...] = ()
 
     def run(self, table: Any, steps: Any, shared: Any, stop: Any, stamps: Any, begin: int, end: int, turn: int, threads: int = 0) -> None:
         """Run steps of a program on the first ``threads`` threads (0: all); see :data:`hetsched_kernels.program.run_program`.
 
         A run on one thread is no turn of a program that others run on several.
+
+        Raises:
+            ExecutionError: the team was closed.
         """
+        if self._closed:
+            raise ExecutionError("what was closed computes no more: open it again")
         threads = threads or self.threads
-        if threads > 1:
-            if not self._others:
-                self._start()
-            number = int(self._flag[0]) + 1
-            self._task = (number, (table, steps, shared, stop, stamps, begin, end, threads, turn))
-            self._signal(self._flag, 0, number)
-            if self._blocked:
-                with self._changed:
-                    self._changed.notify_all()
-        self._run(table, steps, shared, stop, stamps, begin, end, threads, turn)
+        if self._moved:
+            self._pin()
+        own = self._runs.get(id(table))
+        if own is None or any(a is not b for a, b in zip(own.arrays, (table, steps, shared, stop, stamps), strict=True)):
+            own = self._runs[id(table)] = _Run(table, steps, shared, stop, stamps)
+        own.slots[10:] = (begin, end, threads, turn)
+        if threads == 1:
+            self._enter(own.address)
+            return
+        if not self._others:
+            self._start()
+        try:
+            self._call(own.slots)
+            self._enter(own.address)
+        except BaseException:  # an interrupt: the others may be in the middle of it, and what they have done is not done again
+            self._enter(own.address)
+            raise
+
+    def _call(self, slots: Any) -> None:
+        """Let the other threads begin a run."""
+        self._number += 1
+        at = (1 + self._number % MAILS) * MAIL
+        self._mail[at + 1 : at + MAIL - 1] = slots
+        self._code.signal(self._mail, 0, self._number)
+        if self._blocked:
+            with self._changed:
+                self._changed.notify_all()
+
+    def move(self, cores: Sequence[int]) -> None:
+        """Let the first threads be on these of the team's cores from the next run on, and the other threads on the others."""
+        order = (*(c for c in cores if c in self._cores), *(c for c in self._cores if c not in cores))
+        self._moved = self._moved or order != self._cores
+        self._cores = order
 
     def close(self) -> None:
         """End the threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._leader:
+            unpin(self._leader)
+
+    def _pin(self) -> None:
+        """The calling thread is the first; the others may wait or spin meanwhile."""
+        self._moved = False
+        self._pin_leader()
+        for core, thread in zip(self._cores[1:], self._others, strict=False):
+            if thread.native_id is not None:
+                pin_to((core,), thread.native_id)
+
+    def _pin_leader(self) -> None:
+        self._leader = threading.get_native_id()
+        pin_to(self._cores[:1])
 
     def _start(self) -> None:
-        pin_to(self._cores[:1])
+        self._pin_leader()
         names = [f"hetsched core {c}" for c in self._cores[1:]]
         cores = self._cores[1:]
         self._others = tuple(
@@ -68,17 +116,28 @@ class Team:
             thread.start()
 
     def _serve(self, core: int, place: int) -> None:
+        """Be a thread of the team. While it spins it stays in compiled code: it never waits for the interpreter's lock then."""
         pin_to((core,))
-        done = 0
+        own = np.zeros(MAIL, np.int64)
         while not self._closed:
-            if not self._wait(self._flag, 0, done + 1, self._spins):
-                with self._changed:
-                    self._blocked += 1
-                    # The flag is looked at after counting in, and the leader looks at the count after setting it.
-                    while self._flag[0] <= done and not self._closed:
-                        self._changed.wait(0.1)
-                    self._blocked -= 1
-            if not self._closed:
-                done, arguments = self._task
-                if place < arguments[_THREADS]:
-                    self._run(*arguments)
+            self._code.serve(self._mail, own, self._code.run_thunk, _address(own[1:]), place, self._spins)
+            with self._changed:
+                self._blocked += 1
+                # The mail is looked at after counting in, and the leader looks at the count after writing it.
+                while self._mail[0] <= own[0] and not self._closed:
+                    self._changed.wait(0.1)
+                self._blocked -= 1
+
+
+class _Run:
+    """What a program is run with: its arrays, which late threads may still look at, and its slots."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays = arrays
+        self.slots = np.zeros(MAIL - 2, np.int64)
+        self.slots[:10] = [n for a in arrays for n in (_address(a), a.size)]
+        self.address = _address(self.slots)
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -105,7 +105,7 @@ def _swiglu_quantize(draw: Draw) -> tuple[Array, Array]:
     return _close(_dequantized(q, scales, rows, group), gate / (1 + np.exp(-gate.astype(np.float64))) * up, group)
 
 
-def _weights(draw: Draw, bits: int, group: int, with_mins: bool, n: int, k: int) -> Groups:
+def weights_in_groups(draw: Draw, bits: int, group: int, with_mins: bool, n: int, k: int) -> Groups:
     """A random weight: scales that are float16 numbers, or that are not."""
     groups = -(-k // group)
     values = draw.rng.integers(0, 3 if bits == 2 else 1 << bits, (n, k)).astype(np.uint8)
@@ -131,7 +131,7 @@ def _product(draw: Draw, w: Groups, n: int, k: int) -> tuple[Array, Array]:
 
 def _gemm_groups(form: tuple[int, int, bool], draw: Draw) -> tuple[Array, Array]:
     n, k = draw.integer(1, 70), draw.integer(1, 600)
-    return _product(draw, _weights(draw, *form, n, k), n, k)
+    return _product(draw, weights_in_groups(draw, *form, n, k), n, k)
 
 
 def _bfloat16(x: Array) -> Array:
@@ -143,7 +143,7 @@ def _bfloat16(x: Array) -> Array:
 
 def _gemm_w4a16(draw: Draw) -> tuple[Array, Array]:
     n, k, m, group = draw.integer(1, 70), draw.integer(1, 400), draw.choice([1, 2, 3, 5, 8]), draw.choice([32, 64, 128])
-    w = _weights(draw, 4, group, draw.choice([False, True]), n, k)
+    w = weights_in_groups(draw, 4, group, draw.choice([False, True]), n, k)
     packed = pack_groups(w)
     depth = int(packed.shape[K])
     x, bias = floats(draw, m, k), floats(draw, draw.choice([0, n]))

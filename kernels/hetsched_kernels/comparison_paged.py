@@ -10,11 +10,15 @@ import numpy as np
 from hetsched_kernels import codes
 from hetsched_kernels.arrays import Array
 from hetsched_kernels.comparison import Comparison, Draw, flat, floats, poisoned
-from hetsched_kernels.comparison_language import attended
+from hetsched_kernels.comparison_language import attended, weights_in_groups
+from hetsched_kernels.few_bits import K, pack_groups
+from hetsched_kernels.gemm_groups import gemm_groups_scratch, gemm_twofold_f32
 from hetsched_kernels.groups import padded_depth
-from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch
-from hetsched_kernels.paged_cache import VALUE_GROUP, append_pages, heads_apart, page_bytes, page_geometry, read_pages
-from hetsched_kernels.twofold import add_twofold, quantize_twofold
+from hetsched_kernels.page_layout import SHARED, VALUE_GROUP, page_bytes, page_geometry
+from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch, merge_parts, parts_room
+from hetsched_kernels.paged_cache import append_pages, heads_apart, read_pages
+from hetsched_kernels.tile import LANES
+from hetsched_kernels.twofold import quantize_twofold, rms_norm_quantize_twofold, swiglu_quantize_twofold
 
 _CACHES = (("fp16", "fp16"), ("fp8", "fp8"), ("int8", "int8"), ("int8", "int4"), ("fp16", "int4"))
 
@@ -55,7 +59,7 @@ def kept(x: Array, form: str, group: int) -> Array:
 def _filled(draw: Draw, form: tuple[str, str]) -> tuple[Any, ...]:
     """A cache of some tokens in pages of any order: geometry, cache, pages, keys and values as they are kept."""
     shared, many, dim = draw.integer(1, 3), draw.integer(1, 4), draw.choice([20, 32, 64])
-    page, tokens = draw.choice([16, 17, 64]), draw.integer(1, 150)
+    page, tokens = draw.choice([16, 17, 64]), draw.integer(1, 300)
     geometry = page_geometry(shared * many, shared, dim, *form, page)
     count = -(-tokens // page)
     pages = draw.rng.permutation(count + 2)[:count].astype(np.int64)
@@ -78,14 +82,27 @@ def _read(form: tuple[str, str], draw: Draw) -> tuple[Array, Array]:
 
 def _attend(form: tuple[str, str], draw: Draw) -> tuple[Array, Array]:
     geometry, cache, pages, keys, values = _filled(draw, form)
-    tokens, shared, dim = keys.shape
-    heads, rows = int(geometry[0]), draw.integer(1, min(tokens, 5))
+    (tokens, _, dim), heads = keys.shape, int(geometry[0])
+    rows = draw.integer(1, min(tokens, 5))
     q = floats(draw, rows, heads, dim)
-    window, scale, softcap = draw.choice([0, draw.integer(1, 160)]), dim**-0.5, draw.choice([0.0, 5.0])
-    out, scratch = poisoned(q.size), poisoned(attend_pages_scratch(geometry, rows))
-    for head in range(shared):
-        attend_pages(flat(q), cache, pages, geometry, *NO_RECENT, out, scratch, head, rows, tokens - rows, window, scale, softcap)
-    return out.reshape(q.shape), attended(q, keys, values, window, scale, softcap)
+    window, scale, softcap = draw.choice([0, draw.integer(1, 310)]), dim**-0.5, draw.choice([0.0, 5.0])
+    got = _in_parts(q, cache, pages, geometry, NO_RECENT, tokens - rows, window, scale, softcap, draw.integer(1, 3))
+    return got, attended(q, keys, values, window, scale, softcap)
+
+
+def _in_parts(
+    q: Array, cache: Array, pages: Array, geometry: Array, recent: tuple[Any, ...], position: int, window: int, scale: float,
+    softcap: float, turns: int,
+) -> Array:  # fmt: skip
+    """Attention whose parts are taken in turns, in any order."""
+    rows, room = len(q), parts_room(geometry, len(q), position + len(q))
+    out, parts, scratch = poisoned(q.size), poisoned(room), poisoned(attend_pages_scratch(geometry, rows))
+    for head in range(int(geometry[SHARED])):
+        for turn in reversed(range(turns)):
+            tail = (parts, scratch, head, turn, turns, rows, position, window, scale, softcap)
+            attend_pages(flat(q), cache, pages, geometry, *recent, *tail)
+        merge_parts(parts, geometry, out, head, rows, position, window)
+    return out.reshape(q.shape)
 
 
 def _attend_recent(draw: Draw) -> tuple[Array, Array]:
@@ -98,16 +115,13 @@ def _attend_recent(draw: Draw) -> tuple[Array, Array]:
     begin, recent = max(tokens - page, 0), poisoned(2 * page_bytes(plain), np.uint8)
     append_pages(flat(exact_keys[begin:]), flat(exact_values[begin:]), recent, np.arange(len(pages)) % 2, plain, begin, 0, tokens - begin)
     q, fresh = floats(draw, rows, heads, dim), draw.integer(begin, tokens)
-    out, scratch = poisoned(q.size), poisoned(attend_pages_scratch(geometry, rows))
-    for head in range(shared):
-        args = (cache, pages, geometry, recent, plain, fresh, out, scratch, head, rows, position, 0, dim**-0.5, 0.0)
-        attend_pages(flat(q), *args)
+    got = _in_parts(q, cache, pages, geometry, (recent, plain, fresh), position, 0, dim**-0.5, 0.0, draw.integer(1, 3))
     want = []
     for r in range(rows):
         own, stop = max((position + r) // page * page, fresh), position + r + 1
         both = [np.concatenate([a[:own], b[own:stop]]) if own < stop else a[:stop] for a, b in ((keys, exact_keys), (values, exact_values))]
         want.append(attended(q[r : r + 1], both[0], both[1], 0, dim**-0.5, 0.0))
-    return out.reshape(q.shape), np.concatenate(want)
+    return got, np.concatenate(want)
 
 
 def _apart(draw: Draw) -> tuple[Array, Array]:
@@ -120,31 +134,69 @@ def _apart(draw: Draw) -> tuple[Array, Array]:
     return np.concatenate([flat(got), together]), np.concatenate([flat(x.transpose(1, 0, 2)), flat(x)])
 
 
-def _twofold(draw: Draw) -> tuple[Array, Array]:
-    """A row and its rest, dequantized, against the row; group sums against the codes."""
-    rows, cols, group = draw.integer(1, 3), draw.integer(1, 200), draw.choice([16, 32, 64])
-    x = floats(draw, rows, cols, scale=float(draw.choice([0.0, 1.0, 50.0])))
-    depth = padded_depth(cols, group)
+def _room_for_twofold(rows: int, depth: int, group: int) -> tuple[Array, Array, Array]:
+    """Where codes, scales and sums of rows and their rests go."""
     groups = depth // group
-    q, scales, sums = poisoned(2 * rows * depth, np.uint8), poisoned(2 * rows * groups), poisoned(2 * rows * groups, np.int32)
-    quantize_twofold(flat(x), q, scales, sums, poisoned(cols), rows, cols, depth, group)
-    stored = q.view(np.int8).astype(np.float64).reshape(rows, 2, groups, group)
-    assert (stored.sum(3) == sums.reshape(rows, 2, groups)).all()
-    both = (stored * scales.reshape(rows, 2, groups, 1)).sum(1).reshape(rows, depth)
-    wide = np.zeros((rows, depth))
-    wide[:, :cols] = x
-    reach = np.abs(wide.reshape(rows, groups, group)).max(2).repeat(group, 1)
-    return np.abs(both - wide) <= reach / 127 / 254 * 1.01, np.ones(wide.shape, np.bool_)
+    return poisoned(2 * rows * depth, np.uint8), poisoned(2 * rows * groups), poisoned(2 * rows * groups, np.int32)
 
 
-def _add_twofold(draw: Draw) -> tuple[Array, Array]:
-    rows, n, relu = draw.integer(1, 3), draw.integer(1, 70), draw.choice([False, True])
-    products, bias = floats(draw, 2 * rows, n), floats(draw, draw.choice([0, n]))
-    out, middle = poisoned(rows * n), draw.integer(0, n)
+def _both(q: Array, scales: Array, sums: Array, rows: int, group: int) -> Array:
+    """Rows and their rests as they were quantized, added; sums must be those of the codes."""
+    stored = q.view(np.int8).astype(np.float64).reshape(rows, 2, -1, group)
+    assert (stored.sum(3) == sums.reshape(rows, 2, -1)).all()
+    return np.asarray((stored * scales.reshape(rows, 2, -1, 1)).sum(1).reshape(rows, -1))
+
+
+def _close(got: Array, value: Array, group: int, slack: float) -> tuple[Array, Array]:
+    """Whether values were kept within half a step of their rests, and ``slack`` of a group's largest one."""
+    wide = np.zeros(got.shape)
+    wide[:, : value.shape[1]] = value
+    reach = np.abs(wide.reshape(got.shape[0], -1, group)).max(2).repeat(group, 1)
+    return np.abs(got - wide) <= reach * (1.01 / 127 / 254 + slack), np.ones(got.shape, np.bool_)
+
+
+def _twofold(draw: Draw) -> tuple[Array, Array]:
+    rows, cols, group = draw.integer(1, 3), draw.integer(1, 200), draw.choice([16, 32, 64])
+    x, depth = floats(draw, rows, cols, scale=float(draw.choice([0.0, 1.0, 50.0]))), padded_depth(cols, group)
+    to = _room_for_twofold(rows, depth, group)
+    quantize_twofold(flat(x), *to, poisoned(cols), rows, cols, depth, group)
+    return _close(_both(*to, rows, group), x, group, 0.0)
+
+
+def _norm_twofold(draw: Draw) -> tuple[Array, Array]:
+    rows, cols, has_skip = draw.integer(1, 3), draw.integer(1, 300), draw.choice([False, True])
+    x, skip, scale = floats(draw, rows, cols), floats(draw, rows if has_skip else 0, cols), floats(draw, cols)
+    total, depth = poisoned(skip.size), padded_depth(cols, 32)
+    to = _room_for_twofold(rows, depth, 32)
+    rms_norm_quantize_twofold(flat(x), flat(skip), scale, total, *to, poisoned(cols), rows, cols, depth, 32, 1e-5)
+    wide = x.astype(np.float64) + (skip if has_skip else 0)
+    assert not has_skip or np.allclose(total.reshape(wide.shape), wide, atol=1e-6)
+    value = wide / np.sqrt((wide * wide).mean(1, keepdims=True) + 1e-5) * scale
+    return _close(_both(*to, rows, 32), value, 32, 1e-6)
+
+
+def _swiglu_twofold(draw: Draw) -> tuple[Array, Array]:
+    rows, cols = draw.integer(1, 3), draw.integer(1, 300)
+    gate, up, depth = floats(draw, rows, cols, scale=3.0), floats(draw, rows, cols), padded_depth(cols, 32)
+    to = _room_for_twofold(rows, depth, 32)
+    swiglu_quantize_twofold(flat(gate), flat(up), *to, poisoned(cols), rows, cols, depth, 32)
+    return _close(_both(*to, rows, 32), gate / (1 + np.exp(-gate.astype(np.float64))) * up, 32, 1e-6)
+
+
+def _twofold_product(bits: int, mins: bool, draw: Draw) -> tuple[Array, Array]:
+    """A product of rows and their rests against that of both as they were quantized, in two parts of the columns."""
+    m, n, k, relu = draw.choice([1, 2, 5, 20]), draw.integer(1, 150), draw.integer(1, 100), draw.choice([False, True])
+    weights = weights_in_groups(draw, bits, 32, mins, n, k)
+    packed, x, bias = pack_groups(weights), floats(draw, m, k), floats(draw, draw.choice([0, n]))
+    depth = int(packed.shape[K])
+    to = _room_for_twofold(m, depth, 32)
+    quantize_twofold(flat(x), *to, poisoned(k), m, k, depth, 32)
+    out, scratch, middle = poisoned(m * n), poisoned(gemm_groups_scratch(packed.shape)), min(draw.integer(0, 9) * LANES, n)
     for first, last in ((0, middle), (middle, n)):
-        add_twofold(flat(products), bias, out, rows, n, first, last, codes.RELU if relu else codes.NONE, 0.0, 0.0)
-    value = products[0::2] + products[1::2] + (bias if bias.size else 0)
-    return out.reshape(rows, n), np.maximum(value, 0) if relu else value
+        tail = (bias, out, scratch, m, first, last, codes.RELU if relu else codes.NONE, 0.0, 0.0)
+        gemm_twofold_f32(*to, *packed, *tail)
+    value = _both(*to, m, 32)[:, :k] @ weights.reals().astype(np.float64).T + (bias if bias.size else 0)
+    return out.reshape(m, n), np.maximum(value, 0) if relu else value
 
 
 TABLE: list[Any] = [
@@ -152,5 +204,10 @@ TABLE: list[Any] = [
     *(Comparison(f"attend_pages {k}/{v}", partial(_attend, (k, v)), 1e-4, 1e-4) for k, v in _CACHES),
     Comparison("attend_pages recent", _attend_recent, 1e-4, 1e-4),
     Comparison("heads_apart", _apart),
-    Comparison("quantize_twofold", _twofold), Comparison("add_twofold", _add_twofold, 1e-6, 1e-6),
+    Comparison("quantize_twofold", _twofold), Comparison("rms_norm_quantize_twofold", _norm_twofold),
+    Comparison("swiglu_quantize_twofold", _swiglu_twofold),
+    *(
+        Comparison(f"gemm_twofold_f32 {bits}-bit{' with minima' if mins else ''}", partial(_twofold_product, bits, mins), 1e-4, 1e-4)
+        for bits, mins in ((4, True), (4, False), (8, False))
+    ),
 ]  # fmt: skip

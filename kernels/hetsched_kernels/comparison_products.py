@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels import codes, conv, conv_i8, conv_transpose, gemm, gemm_i8, matmul_i8
+from hetsched_kernels import codes, conv, conv_i8, conv_transpose, gemm, gemm_halves, gemm_i8, halves, matmul_i8
 from hetsched_kernels.arrays import NO_F32, Array
 from hetsched_kernels.comparison import Comparison, Draw, bytes_of, flat, floats, poisoned
+from hetsched_kernels.tile import COLS
 from hetsched_kernels.window import conv_geometry, conv_output
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -35,6 +36,23 @@ def _gemm_f32(draw: Draw) -> tuple[Array, Array]:
     out = poisoned(m * n)
     gemm.gemm_f32(flat(a), packed, bias, out, poisoned(gemm.gemm_f32_scratch(m, n, k)), m, n, k, code, -0.5, 0.75)
     value = a.astype(np.float64) @ b + (bias if bias.size else 0)
+    return out.reshape(m, n), ACTIVATIONS[name](value)
+
+
+def _gemm_halves(draw: Draw) -> tuple[Array, Array]:
+    m, n, k = draw.integer(1, 21), draw.integer(1, 130), draw.integer(1, 70)
+    a, b, bias = floats(draw, m, k), floats(draw, n, k, scale=0.2), floats(draw, draw.choice([0, n]))
+    name, code = _activation(draw)
+    form = draw.choice([halves.HALF, halves.BRAIN])
+    brain = (b.view(np.uint32) >> 16).astype(np.uint16)
+    bits = brain if form == halves.BRAIN else b.astype(np.float16).view(np.uint16)
+    stored = (bits.astype(np.uint32) << 16).view(np.float32) if form == halves.BRAIN else bits.view(np.float16)
+    packed, out = halves.pack_halves(bits), poisoned(m * n)
+    middle = draw.integer(0, n // COLS) * COLS
+    for first, last in ((0, middle), (middle, n)):
+        scratch = poisoned(gemm_halves.gemm_halves_scratch(k))
+        gemm_halves.gemm_halves_f32(flat(a), packed, form, bias, out, scratch, m, n, k, first, last, code, -0.5, 0.75)
+    value = a.astype(np.float64) @ stored.astype(np.float64).T + (bias if bias.size else 0)
     return out.reshape(m, n), ACTIVATIONS[name](value)
 
 
@@ -240,6 +258,7 @@ def _conv2d_i8(draw: Draw) -> tuple[Array, Array]:
 
 TABLE = [
     Comparison("gemm_f32", _gemm_f32, 1e-5, 2e-5),
+    Comparison("gemm_halves_f32", _gemm_halves, 1e-5, 2e-5),
     Comparison("matmul_f32", _matmul_f32, 1e-5, 2e-5),
     Comparison("conv2d_f32", _conv2d_f32, 1e-5, 2e-5),
     Comparison("conv_transpose2d_f32", _conv_transpose2d_f32, 1e-5, 2e-5),

@@ -8,7 +8,8 @@ import numpy as np
 
 from hetsched_kernels.arrays import Array
 from hetsched_kernels.comparison import Comparison, Draw, flat, floats, poisoned
-from hetsched_kernels.sampling import sample_f32, sample_scratch
+from hetsched_kernels.sampling import sample_f32
+from hetsched_kernels.sampling_scratch import sample_scratch
 
 _MASK = (1 << 64) - 1
 

@@ -38,12 +38,16 @@ from hetsched_kernels.parts import as_f32, as_i8, as_i32, as_u8, as_u16, onward,
 from hetsched_kernels.tile import LANES
 from hetsched_kernels.tile_amx import CONFIGURATION, HEIGHT, configure_rows, permitted, release
 from hetsched_kernels.tile_amx_groups import STORED, group_step, tiles_s8
-from hetsched_kernels.tile_bits import WIDE, row, unpack
+from hetsched_kernels.tile_bits import ROWS as TOGETHER
+from hetsched_kernels.tile_bits import WIDE, few_rows
 from hetsched_kernels.tile_bytes import ROWS, SIGNED, STEP, rows_8
+from hetsched_kernels.tile_unpack import unpack
 
-_ROW, _UNPACK, _ROWS, _TILES = row.call, unpack.call, rows_8.call, tiles_s8.call
-_TILE = max(ROWS, WIDE, HEIGHT) * LANES
+_FEW_ROWS, _UNPACK, _ROWS, _TILES = few_rows.call, unpack.call, rows_8.call, tiles_s8.call
+_TILE = max(ROWS, TOGETHER * WIDE, HEIGHT) * LANES
 _ZEROS = np.array([ZEROS.get(bits, 0) for bits in range(9)])
+#: Most rows of int8 that meet the weights as they are stored, TOGETHER at a time; for more a panel is decoded once for all.
+_FEW = TOGETHER if SIGNED else 16
 
 
 def gemm_groups_scratch(shape: Array) -> int:
@@ -138,7 +142,80 @@ def finish_panels(tile: Any, panels: Any, c0: Any, bias: Any, out: Any, n: Any, 
         finish_panel(onward(tile, p * LANES), 1, at, 0, min(LANES, n - at), bias, out, n, code, alpha, beta)
 
 
-@kernel(needs=(row, unpack, rows_8, tiles_s8, ACTIVATE))
+@block
+def _fold(tile: Any, pairs: Any) -> None:
+    """Add every second row of a tile to the one before it: ``pairs`` rows are left."""
+    for r in range(pairs):
+        high, low, to = span(tile, 2 * r * LANES, LANES), span(tile, (2 * r + 1) * LANES, LANES), span(tile, r * LANES, LANES)
+        for i in range(LANES):
+            to[i] = high[i] + low[i]
+
+
+@block
+def _few_rows(
+    q: Any, q_scales: Any, q_sums: Any, data: Any, shape: Any, bias: Any, out: Any, scratch: Any, m: Any, first: Any, last: Any,
+    code: Any, alpha: Any, beta: Any, twofold: Any,
+) -> None:  # fmt: skip
+    """As :data:`_many_rows`, and the same bits: weights are decoded in registers, for some rows at a time."""
+    n, depth, stride, each, line = shape[N], shape[K], shape[STRIDE], 2 if twofold else 1, WIDE * LANES
+    groups, passes = depth // shape[GROUP], (m + TOGETHER - 1) // TOGETHER
+    together = (m // each + passes - 1) // passes * each
+    tile, form = onward(scratch, 2 * groups * LANES), ptr(shape, 0)
+    for c0 in range(first, last, line):
+        panels, codes = panels_from(c0, last), ptr(data, c0 // LANES * stride)
+        for r0 in range(0, m, together):
+            rows = min(together, m - r0)
+            x, xs, xn = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups)
+            _FEW_ROWS(codes, form, x, xs, xn, ptr(tile, 0), panels, rows)
+            for r in range(0, rows, each):
+                own = onward(tile, r * line)
+                if twofold:
+                    for i in range(panels * LANES):
+                        own[i] = own[i] + own[line + i]
+                finish_panels(own, panels, c0, bias, onward(out, (r0 + r) // each * n), n, code, alpha, beta)
+
+
+@block
+def _many_rows(
+    q: Any, q_scales: Any, q_sums: Any, data: Any, shape: Any, bias: Any, out: Any, scratch: Any, m: Any, first: Any, last: Any,
+    code: Any, alpha: Any, beta: Any, twofold: Any,
+) -> None:  # fmt: skip
+    """:data:`gemm_groups_f32` of several rows, or with ``twofold`` of rows whose pairs are added."""
+    n, depth, stride = shape[N], shape[K], shape[STRIDE]
+    groups, each = depth // shape[GROUP], 2 if twofold else 1
+    count = groups * LANES
+    scales, mins = span(scratch, 0, count), span(scratch, count, count)
+    tile, rest = span(scratch, 2 * count, _TILE), onward(scratch, 2 * count + _TILE)
+    wide, s, low, y = as_u8(rest, 0, depth // 4 * LANES), ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
+    after = as_u8(rest, depth // 4 * LANES, (CONFIGURATION // 4 + STORED))
+    by_tiles = m >= HEIGHT // 2 and permitted() > 0
+    signed = by_tiles or SIGNED
+    tall, step = HEIGHT if by_tiles else ROWS, group_step(shape[GROUP] // 4)
+    zero = 0 if shape[MINS] else _ZEROS[shape[BITS]]
+    for c0 in range(first, last, LANES):
+        panel = span(data, c0 // LANES * stride, stride)
+        expand_scales(panel, shape, scales, mins)
+        codes = ptr(panel, shape[CODES_AT])
+        if signed or shape[BITS] != 8:
+            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS], zero if signed else 0)
+            codes = ptr(wide, 0)
+        for r0 in range(0, m, tall):
+            x, xs, xn, rows = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups), min(tall, m - r0)
+            if by_tiles:
+                if r0 == 0 or rows < tall:
+                    configure_rows(after, rows, step)
+                sums = ptr(as_i32(after, CONFIGURATION, 4 * STORED), 0)
+                _TILES(codes, x, depth, xs, xn, s, low, shape[MINS], groups, step, shape[GROUP] // (4 * step), y, sums, rows)
+            else:
+                _ROWS(codes, x, depth, xs, xn, s, low, 0 if signed else zero, shape[MINS], groups, shape[GROUP] // STEP, y, rows)
+            if twofold:
+                _fold(tile, rows // 2)
+            finish_panel(tile, rows // each, c0, r0 // each, min(LANES, n - c0), bias, out, n, code, alpha, beta)
+    if by_tiles:
+        release()
+
+
+@kernel(needs=(few_rows, unpack, rows_8, tiles_s8, ACTIVATE))
 def gemm_groups_f32(
     q: InU8,
     q_scales: InF32,
@@ -174,39 +251,35 @@ def gemm_groups_f32(
         alpha: the activation's first parameter.
         beta: its second.
     """
-    n, depth, stride = shape[N], shape[K], shape[STRIDE]
-    groups = depth // shape[GROUP]
-    count = groups * LANES
-    scales, mins = span(scratch, 0, count), span(scratch, count, count)
-    tile, rest = span(scratch, 2 * count, _TILE), onward(scratch, 2 * count + _TILE)
-    if m == 1:
-        for c0 in range(first, last, WIDE * LANES):
-            panels = panels_from(c0, last)
-            _ROW(ptr(data, c0 // LANES * stride), ptr(shape, 0), ptr(q, 0), ptr(q_scales, 0), ptr(q_sums, 0), ptr(tile, 0), panels)
-            finish_panels(tile, panels, c0, bias, out, n, activation, alpha, beta)
-        return
-    wide, s, low, y = as_u8(rest, 0, depth // 4 * LANES), ptr(scales, 0), ptr(mins, 0), ptr(tile, 0)
-    after = as_u8(rest, depth // 4 * LANES, (CONFIGURATION // 4 + STORED))
-    by_tiles = m >= HEIGHT // 2 and permitted() > 0
-    signed = by_tiles or SIGNED
-    tall, step = HEIGHT if by_tiles else ROWS, group_step(shape[GROUP] // 4)
-    zero = 0 if shape[MINS] else _ZEROS[shape[BITS]]
-    for c0 in range(first, last, LANES):
-        panel = span(data, c0 // LANES * stride, stride)
-        expand_scales(panel, shape, scales, mins)
-        codes = ptr(panel, shape[CODES_AT])
-        if signed or shape[BITS] != 8:
-            _UNPACK(codes, ptr(wide, 0), depth // CHUNK, shape[BITS], zero if signed else 0)
-            codes = ptr(wide, 0)
-        for r0 in range(0, m, tall):
-            x, xs, xn, rows = ptr(q, r0 * depth), ptr(q_scales, r0 * groups), ptr(q_sums, r0 * groups), min(tall, m - r0)
-            if by_tiles:
-                if r0 == 0 or rows < tall:
-                    configure_rows(after, rows, step)
-                sums = ptr(as_i32(after, CONFIGURATION, 4 * STORED), 0)
-                _TILES(codes, x, depth, xs, xn, s, low, shape[MINS], groups, step, shape[GROUP] // (4 * step), y, sums, rows)
-            else:
-                _ROWS(codes, x, depth, xs, xn, s, low, 0 if signed else zero, shape[MINS], groups, shape[GROUP] // STEP, y, rows)
-            finish_panel(tile, rows, c0, r0, min(LANES, n - c0), bias, out, n, activation, alpha, beta)
-    if by_tiles:
-        release()
+    if m > _FEW:
+        _many_rows(q, q_scales, q_sums, data, shape, bias, out, scratch, m, first, last, activation, alpha, beta, False)
+    else:
+        _few_rows(q, q_scales, q_sums, data, shape, bias, out, scratch, m, first, last, activation, alpha, beta, False)
+
+
+@kernel(needs=(few_rows, unpack, rows_8, tiles_s8, ACTIVATE))
+def gemm_twofold_f32(
+    q: InU8,
+    q_scales: InF32,
+    q_sums: InI32,
+    data: InU8,
+    shape: InI64,
+    bias: InF32,
+    out: OutF32,
+    scratch: OutF32,
+    m: int,
+    first: int,
+    last: int,
+    activation: int,
+    alpha: float,
+    beta: float,
+) -> None:
+    """Compute out = activation(x · wᵀ + bias) with each row of x as two: codes, and codes of what those leave over.
+
+    Arguments as :data:`gemm_groups_f32`, but ``q``, ``q_scales`` and ``q_sums`` have 2 · m rows
+    (:data:`hetsched_kernels.twofold.quantize_twofold` makes them).
+    """
+    if 2 * m > _FEW:
+        _many_rows(q, q_scales, q_sums, data, shape, bias, out, scratch, 2 * m, first, last, activation, alpha, beta, True)
+    else:
+        _few_rows(q, q_scales, q_sums, data, shape, bias, out, scratch, 2 * m, first, last, activation, alpha, beta, True)

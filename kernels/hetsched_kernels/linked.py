@@ -5,8 +5,7 @@ Where machine code cannot be linked (:func:`hetsched_kernels.native.usable`), nu
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,7 @@ from hetsched_kernels import objects, program
 from hetsched_kernels.compilation import Kernel
 from hetsched_kernels.elf import UnlinkableError
 from hetsched_kernels.native import Native, usable
-from hetsched_kernels.program import Call, slots_of
+from hetsched_kernels.program import Call
 
 
 def linked(keys: Sequence[tuple[Kernel, tuple[str, ...]]]) -> Native | None:
@@ -31,18 +30,3 @@ def addresses(calls: Sequence[Call]) -> tuple[list[int], Any]:
     if native is None:
         return program.addresses(calls), None
     return [native.pointer(objects.symbol_of(call.kernel, call.dtypes)) for call in calls], native
-
-
-def linked_call(kernel: Kernel, *dtypes: str) -> Callable[..., None]:
-    """A kernel for calling from Python, with its arguments by position; what it returns is lost."""
-    native = linked([(kernel, dtypes)])
-    if native is None:
-        return kernel
-    function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(native.pointer(objects.symbol_of(kernel, dtypes)))
-
-    def run(*args: Any) -> None:
-        words = slots_of(Call(kernel, dtypes, args))
-        function(words.ctypes.data)
-
-    run.__dict__["code"] = native  # it lives as long as whoever may call it
-    return run

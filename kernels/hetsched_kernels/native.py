@@ -75,17 +75,22 @@ class Native:
         return self.address + self._symbols[symbol]
 
     def function(self, symbol: str) -> Callable[..., None]:
-        """A function as a kernel is called, with arrays and whole numbers; what it returns is lost."""
+        """A function as a kernel is called, with arrays and numbers (a float is taken as float32); what it returns is lost."""
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.pointer(symbol))
 
         def run(*args: Any) -> None:
             words: list[int] = []
             for a in args:
-                words += [a.ctypes.data, a.size] if isinstance(a, np.ndarray) else [int(a)]
+                words += [a.__array_interface__["data"][0], a.size] if isinstance(a, np.ndarray) else [_word(a)]
             call((ctypes.c_int64 * len(words))(*words))
 
         run.__dict__["image"] = self  # the code lives as long as whoever may call it
         return run
+
+
+def _word(number: Any) -> int:
+    """A number as a kernel takes it: its value, or the bits of a float32."""
+    return int(np.float32(number).view(np.int32)) if isinstance(number, float) else int(number)
 
 
 def _needed(name: str) -> int:

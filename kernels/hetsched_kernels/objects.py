@@ -25,7 +25,7 @@ from hetsched_kernels.native import address_of
 from hetsched_kernels.tables import Image
 
 #: The kernels that the runtime itself calls.
-OWN = tuple((k, ()) for k in (fence.signal, fence.wait_ge, fence.pause, program.run_program))
+OWN = tuple((k, ()) for k in (fence.signal, fence.wait_ge, fence.pause, program.run_program, program.serve))
 #: Reference counts of numba's arrays. Kernels own none, so that these are never reached; what does allocate is refused.
 _UNREACHED = "define void @NRT_MemInfo_call_dtor(ptr %m) {\n ret void\n}\n"
 

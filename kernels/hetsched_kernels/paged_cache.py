@@ -1,74 +1,44 @@
 """A paged key-value cache: how a row of a head is stored in each format, how new tokens get in and whole heads come out.
 
-A page holds ``page`` tokens of every key-value head; of one head first all key rows, their scales, then the value rows and
-theirs, each part on a cache line. A sequence is a list of page numbers, so pages need not be in order, and one page may belong to
-several sequences. :mod:`hetsched_kernels.kv_cache` is the same for 8-bit keys and 4-bit values alone, computed on in integers.
+A page (:mod:`hetsched_kernels.page_layout`) holds ``page`` tokens of every key-value head; of one head first all key rows, their
+scales, then the value rows and theirs, each part on a cache line. A sequence is a list of page numbers, so pages need not be in order,
+and one page may belong to several sequences. :mod:`hetsched_kernels.kv_cache` is the same for 8-bit keys and 4-bit values alone,
+computed on in integers.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from hetsched_kernels import functions as f
-from hetsched_kernels.arrays import Array, InF32, InI64, InU8, OutF32, OutU8
+from hetsched_kernels.arrays import InF32, InI64, InU8, OutF32, OutU8
 from hetsched_kernels.cast import float_to_half, half_to_float
 from hetsched_kernels.compilation import REORDER, block, kernel
 from hetsched_kernels.functions import bits_to_float, float_to_bits
+from hetsched_kernels.page_layout import (
+    DIM,
+    FP8,
+    FP16,
+    INT4,
+    INT8,
+    KEY_GROUP,
+    KEY_SCALES,
+    KEYS_AS,
+    PAGE,
+    SHARED,
+    STRIDE,
+    VALUE_GROUP,
+    VALUE_SCALES,
+    VALUES,
+    VALUES_AS,
+)
 from hetsched_kernels.parts import as_u16, span
 
-#: Formats of a row: float16, float8 (E4M3), and integers with a float16 scale for a group of elements.
-FP16, FP8, INT8, INT4 = range(4)
-FORMATS: Final = {"fp16": FP16, "fp8": FP8, "int8": INT8, "int4": INT4}
-#: Elements of a value row that share a scale; of a key row all do.
-VALUE_GROUP: Final = 32
-#: Positions in :func:`page_geometry`'s result.
-HEADS, SHARED, DIM, PAGE, KEYS_AS, VALUES_AS, KEY_GROUP, KEY_SCALES, VALUES, VALUE_SCALES, STRIDE = range(11)
-_LINE: Final = 64
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _E4M3_MOST = np.float32(448.0)
 _TO_E4M3, _FROM_E4M3 = np.float32(2.0**-120), np.float32(2.0**120)
-
-
-def page_geometry(heads: int, kv_heads: int, head_dim: int, keys: str, values: str, page: int = 64) -> Array:
-    """The int64 descriptor of a cache.
-
-    Args:
-        heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: elements of a head.
-        keys: format of the keys: fp16, fp8 or int8.
-        values: format of the values: fp16, fp8, int8 or int4.
-        page: tokens of a page, 16 to 256.
-
-    Raises:
-        ValueError: the heads do not share evenly, the page has another size, or there is no such format.
-    """
-    if heads < 1 or kv_heads < 1 or heads % kv_heads or head_dim < 1:
-        raise ValueError(f"{heads} query heads of {head_dim} elements cannot share {kv_heads} key-value heads")
-    if not 16 <= page <= 256:
-        raise ValueError(f"a page holds 16 to 256 tokens, not {page}")
-    if keys not in FORMATS or values not in FORMATS or keys == "int4":
-        raise ValueError(f"there is no cache of {keys} keys and {values} values")
-    parts = [(FORMATS[keys], head_dim), (FORMATS[values], VALUE_GROUP)]
-    at, offsets = 0, []
-    for form, group in parts:
-        groups = -(-head_dim // group) if form >= INT8 else 0
-        for size in (page * row_bytes(form, head_dim), 2 * page * groups):
-            offsets.append(at)
-            at += -(-size // _LINE) * _LINE
-    return np.array([heads, kv_heads, head_dim, page, parts[0][0], parts[1][0], head_dim, *offsets[1:], at], np.int64)
-
-
-def row_bytes(form: int, dim: int) -> int:
-    """Bytes of a row's codes."""
-    return {FP16: 2 * dim, FP8: dim, INT8: dim, INT4: -(-dim // VALUE_GROUP) * VALUE_GROUP // 2}[form]
-
-
-def page_bytes(geometry: Array) -> int:
-    """Bytes (uint8) of one page of every key-value head."""
-    return int(geometry[SHARED] * geometry[STRIDE])
 
 
 @block
@@ -215,8 +185,8 @@ def _load_halves(source: Any, out: Any) -> None:
 
 
 @block
-def load_page(page: Any, geometry: Any, count: Any, width: Any, keys: Any, values: Any) -> None:
-    """The first ``count`` tokens of a head's page as float32, ``width`` elements from row to row."""
+def load_keys(page: Any, geometry: Any, count: Any, width: Any, keys: Any) -> None:
+    """The keys of the first ``count`` tokens of a head's page as float32, ``width`` elements from row to row."""
     dim = geometry[DIM]
     if geometry[KEYS_AS] == FP16 and width == dim:
         _load_halves(as_u16(page, 0, 2 * count * dim), span(keys, 0, count * dim))
@@ -224,6 +194,12 @@ def load_page(page: Any, geometry: Any, count: Any, width: Any, keys: Any, value
         for slot in range(count):
             codes, scales = _keys_at(page, geometry, slot)
             _read_row(geometry[KEYS_AS], geometry[KEY_GROUP], codes, scales, span(keys, slot * width, dim))
+
+
+@block
+def load_values(page: Any, geometry: Any, count: Any, width: Any, values: Any) -> None:
+    """The values, as :data:`load_keys`."""
+    dim = geometry[DIM]
     if geometry[VALUES_AS] == FP16 and width == dim:
         _load_halves(as_u16(page, geometry[VALUES], 2 * count * dim), span(values, 0, count * dim))
     else:
@@ -233,12 +209,11 @@ def load_page(page: Any, geometry: Any, count: Any, width: Any, keys: Any, value
 
 
 @block
-def load_newest(page: Any, geometry: Any, first: Any, count: Any, width: Any, keys: Any, values: Any) -> None:
-    """Tokens ``first`` to ``count`` of a head's page in float16, as :data:`load_page`."""
+def load_newest(page: Any, geometry: Any, at: Any, first: Any, count: Any, width: Any, rows: Any) -> None:
+    """Tokens ``first`` to ``count`` of a head's page in float16: keys (``at`` 0) or values (``geometry[VALUES]``)."""
     dim = geometry[DIM]
     for slot in range(first, count):
-        _load_halves(as_u16(page, 2 * slot * dim, 2 * dim), span(keys, slot * width, dim))
-        _load_halves(as_u16(page, geometry[VALUES] + 2 * slot * dim, 2 * dim), span(values, slot * width, dim))
+        _load_halves(as_u16(page, at + 2 * slot * dim, 2 * dim), span(rows, slot * width, dim))
 
 
 @kernel
@@ -250,9 +225,9 @@ def append_pages(
     Args:
         key: [tokens · kv_heads · head_dim].
         value: the same size.
-        cache: uint8, :func:`page_bytes` a page.
+        cache: uint8, :func:`~hetsched_kernels.page_layout.page_bytes` a page.
         pages: int64, the sequence's page numbers in order.
-        geometry: :func:`page_geometry`.
+        geometry: :func:`~hetsched_kernels.page_layout.page_geometry`.
         position: position of the first new token in the sequence.
         begin: the first new token that is written.
         count: how many are.
@@ -273,9 +248,9 @@ def read_pages(cache: InU8, pages: InI64, geometry: InI64, keys: OutF32, values:
     """The keys and values of one head's first ``length`` tokens as float32.
 
     Args:
-        cache: uint8, :func:`page_bytes` a page.
+        cache: uint8, :func:`~hetsched_kernels.page_layout.page_bytes` a page.
         pages: int64, the sequence's page numbers in order.
-        geometry: :func:`page_geometry`.
+        geometry: :func:`~hetsched_kernels.page_layout.page_geometry`.
         keys: [length · head_dim] or longer.
         values: the same.
         head: the key-value head.
@@ -285,7 +260,9 @@ def read_pages(cache: InU8, pages: InI64, geometry: InI64, keys: OutF32, values:
     for first in range(0, length, size):
         count = min(size, length - first)
         to_keys, to_values = span(keys, first * dim, count * dim), span(values, first * dim, count * dim)
-        load_page(head_page(cache, geometry, pages[first // size], head), geometry, count, dim, to_keys, to_values)
+        page = head_page(cache, geometry, pages[first // size], head)
+        load_keys(page, geometry, count, dim, to_keys)
+        load_values(page, geometry, count, dim, to_values)
 
 
 @kernel

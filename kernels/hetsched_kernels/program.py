@@ -27,10 +27,11 @@ from hetsched_kernels.compilation import Kernel, Variant, block, kernel
 from hetsched_kernels.fence import load_acquire, relax, store_release
 from hetsched_kernels.lowlevel import alloca_once, intrinsic
 from hetsched_kernels.parts import array_from
-from hetsched_kernels.tables import STRIDE, Program, counters
+from hetsched_kernels.tables import MAIL, MAIL_THREADS, MAILS, STRIDE, Program, counters
 
 __all__ = [
-    "Call", "Program", "addresses", "array_slots", "clock_ns", "compile_program", "core", "counters", "run_program", "slots_of", "thunk",
+    "Call", "Program", "addresses", "array_slots", "clock_ns", "compile_program", "core", "counters", "run_program", "serve",
+    "slots_of", "thunk",
 ]  # fmt: skip
 
 _lock = RLock()
@@ -297,3 +298,31 @@ def run_program(
                 _run(table, call, shared, stop)
             if stamps.shape[0] > 0:
                 stamps[step] = clock_ns()
+
+
+@kernel
+def serve(mail: InI64, own: OutI64, thunk: int, slots: int, place: int, spins: int) -> None:
+    """Help with runs that are put into ``mail`` until none has come for ``spins`` looks; one that is late takes the newest alone.
+
+    Args:
+        mail: :func:`hetsched_kernels.tables.mailbox`.
+        own: int64 [:data:`hetsched_kernels.tables.MAIL`] of this thread: the number of the last run that it looked at, then its slots.
+        thunk: that of :data:`run_program`.
+        slots: the address of the second element of ``own``.
+        place: which of the threads it is.
+        spins: how often it looks before it gives up.
+    """
+    looks = 0
+    while looks < spins:
+        number = load_acquire(mail, 0)
+        if number <= own[0]:
+            looks += 1
+            relax()
+            continue
+        looks, at = 0, (1 + number % MAILS) * MAIL
+        for i in range(1, MAIL):
+            own[i] = load_acquire(mail, at + i)
+        if load_acquire(mail, 0) < number + MAILS // 2:  # else it may have been overwritten meanwhile
+            own[0] = number
+            if place < own[MAIL_THREADS]:
+                _call(thunk, slots)

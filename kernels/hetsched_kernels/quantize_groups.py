@@ -13,8 +13,8 @@ from numba import types
 
 from hetsched_kernels import vectors as v
 from hetsched_kernels.arrays import InF32, OutF32, OutI32, OutU8
-from hetsched_kernels.compilation import REORDER, block, kernel
-from hetsched_kernels.functions import sigmoid
+from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.computed_rows import gate_row, norm_row
 from hetsched_kernels.groups import CHUNK
 from hetsched_kernels.lowlevel import F32P, I32P, U8P, alloca_once, for_range, intrinsic
 from hetsched_kernels.parts import ptr, span
@@ -230,14 +230,6 @@ def quantize_groups(
         _place(span(scratch, 0, cols), r, q, scales, sums, depth, group)
 
 
-@block(fast=REORDER)
-def _sum_of_squares(x: Any) -> Any:
-    total = np.float32(0.0)
-    for i in range(x.shape[0]):
-        total += x[i] * x[i]
-    return total
-
-
 @kernel(fast=_EXACT)
 def rms_norm_quantize_groups(
     x: InF32,
@@ -273,15 +265,7 @@ def rms_norm_quantize_groups(
     """
     normal = span(scratch, 0, cols)
     for r in range(rows):
-        row = span(x, r * cols, cols)
-        if skip.shape[0] > 0:
-            other, to = span(skip, r * cols, cols), span(total, r * cols, cols)
-            for i in range(cols):
-                to[i] = row[i] + other[i]
-            row = to
-        factor = np.float32(1.0) / np.sqrt(np.float32(_sum_of_squares(row) / np.float32(cols)) + epsilon)
-        for i in range(cols):
-            normal[i] = row[i] * factor * scale[i]
+        norm_row(x, skip, scale, total, r, epsilon, normal)
         _place(normal, r, q, scales, sums, depth, group)
 
 
@@ -292,7 +276,5 @@ def swiglu_quantize_groups(
     """Compute silu(gate) · up and quantize it; arguments as :data:`quantize_groups`, ``scratch`` float32 [cols]."""
     product = span(scratch, 0, cols)
     for r in range(rows):
-        left, right = span(gate, r * cols, cols), span(up, r * cols, cols)
-        for i in range(cols):
-            product[i] = left[i] * sigmoid(left[i]) * right[i]
+        gate_row(gate, up, r, product)
         _place(product, r, q, scales, sums, depth, group)

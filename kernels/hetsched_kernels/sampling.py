@@ -25,11 +25,6 @@ _UNIT = 2.0**-53
 _RUN = 256
 
 
-def sample_scratch(cols: int) -> int:
-    """Float32 elements of scratch that :data:`sample_f32` wants for a vocabulary of ``cols``."""
-    return 3 * cols
-
-
 @block
 def draw(state: Any, index: Any) -> Any:
     """The next number of a stream, float64 in [0, 1); ``state[index]`` goes on."""
@@ -208,7 +203,7 @@ def sample_f32(
         recent: int64 tokens that came before, which ``penalty`` makes less likely; each counts once.
         out: int64 [rows], written.
         state: uint64 [rows], the state of each row's stream: any seed; goes on with every draw.
-        scratch: float32 [:func:`sample_scratch`].
+        scratch: float32 [:func:`~hetsched_kernels.sampling_scratch.sample_scratch`].
         rows: rows.
         cols: tokens of the vocabulary.
         temperature: the scores are divided by it; 0 takes the best one and draws nothing.

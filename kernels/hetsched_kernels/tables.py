@@ -11,6 +11,8 @@ from hetsched_kernels.arrays import Array
 
 #: int64 elements from counter to counter: a cache line.
 STRIDE = 8
+#: Runs that a mailbox holds; int64 elements of each, the first of them unused, and which of them is the number of threads.
+MAILS, MAIL, MAIL_THREADS = 8, 16, 13
 
 
 class Program(NamedTuple):
@@ -51,3 +53,8 @@ def counters(steps: int) -> Array:
 def refused(shared: Array) -> int | None:
     """The call whose kernel refused what it was given, None if none did."""
     return int(shared[-STRIDE]) - 1 if shared[-STRIDE] else None
+
+
+def mailbox() -> Array:
+    """Where a run is put for :data:`hetsched_kernels.program.serve`: the number of the newest, then run ``n`` in row ``1 + n % MAILS``."""
+    return np.zeros((1 + MAILS) * MAIL, np.int64)

@@ -166,14 +166,14 @@ class _Group:
 
     def __init__(self, b: Any, form: Form, number: Any) -> None:
         self.number, self.larger = number, b.sdiv(number, form.per)
-        self.share = b.load(b.gep(form.x_sums, [number]))
+        self.shares = [b.load(b.gep(row.sums, [number])) for row in form.rows]
 
 
 class _Panel(Panel):
     """One panel: each step of four has a sum of its own, so that they overlap."""
 
-    def __init__(self, b: Any, form: Form, number: Any, total: Any, zero: int) -> None:
-        super().__init__(b, form, number, total)
+    def __init__(self, b: Any, form: Form, number: Any, totals: Any, zero: int) -> None:
+        super().__init__(b, form, number, totals)
         self._steps, self._parts = _Steps(zero), [alloca_once(b, _FLOATS) for _ in range(4)]
 
     def begin(self, b: Any, group: Any) -> None:
@@ -188,7 +188,7 @@ class _Panel(Panel):
             word = v.load(b, b.gep(base, [v.index(4 * LANES * t)]), _WORDS, 1)
             for i, slot in enumerate(self._parts):
                 weights = self._steps.weights(b, b.lshr(word, v.constant(_WORDS, 4 * i)))
-                pair = b.load(b.gep(self.form.x, [b.add(at, v.index(4 * t + i))]))
+                pair = b.load(b.gep(self.form.rows[0].x, [b.add(at, v.index(4 * t + i))]))
                 b.store(self._steps.add(b, b.load(slot), weights, pair), slot)
 
     def end(self, b: Any, group: Any) -> None:
@@ -196,7 +196,8 @@ class _Panel(Panel):
         first, second, third, fourth = (b.load(slot) for slot in self._parts)
         whole = b.fadd(b.fadd(first, second), b.fadd(third, fourth))
         scale = self.scales(b, group.number, group.larger, v.index(0), self.form.larger_at)
-        b.store(v.multiply_add(b, whole, scale, b.load(self.total)), self.total)
+        total = self.totals[0]
+        b.store(v.multiply_add(b, whole, scale, b.load(total)), total)
         self.add_minimum(b, group)
 
 

@@ -1,4 +1,4 @@
-"""Weights of a few bits by one row of int8 activations: decoded in registers, summed exactly within a group.
+"""Weights of a few bits by a few rows of int8 activations: decoded in registers, summed exactly within a group.
 
 Layout, the same for every width: LANES columns side by side (a panel), 32 values of k together (a chunk). Field j of a chunk
 holds its values 4j … 4j + 3 of every column, one 32-bit lane a column. A chunk is ``bits`` vectors:
@@ -17,6 +17,7 @@ asked for ahead, and so are the scales and first codes of the panels that come a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from numba import types
@@ -29,17 +30,23 @@ from hetsched_kernels.lowlevel import F32P, I32P, I64P, U8P, alloca_once, for_ra
 from hetsched_kernels.target import target
 from hetsched_kernels.tile import LANES
 
-_FIELDS, _LINE = 8, 64
-#: Widths whose codes are multiplied where they are in their bytes.
-_SHIFTED = () if target().dotprod and not target().i8mm else (2, 4)
-#: Panels that a row meets together.
+#: Fields of a chunk.
+FIELDS: Final = 8
+_LINE: Final = 64
+#: Panels that rows meet together, and rows that meet them at most; where matrices of bytes are multiplied, that is better for more.
 WIDE: Final = 8
+ROWS: Final = 2 if target().i8mm else 8 if target().registers > 16 else 4
 #: Bytes by which each stream is asked for ahead; hardware stops at the end of a 4 KB page.
 _AHEAD: Final = 2048
 _WORDS = v.vector(v.I32, LANES)
 _FLOATS = v.vector(v.F32, LANES)
 _I = types.int64
 _PARAMETERS = (U8P, I64P, U8P, F32P, I32P, F32P, _I)
+
+
+def _is_shifted(bits: int, rows: int) -> bool:
+    """Whether codes are multiplied where they are in their bytes; more rows share what moving them costs."""
+    return bits in (2, 4) and rows <= 2 and (target().i8mm or not target().dotprod)
 
 
 def _bytes(value: int) -> Any:
@@ -63,41 +70,49 @@ def _narrow(b: Any, chunk: Any, width: int, first: int, up: int) -> list[Any]:
     per = 8 // width
     mask = _bytes(((1 << width) - 1) << up)
     fields = []
-    for t in range(_FIELDS // per):
+    for t in range(FIELDS // per):
         word = _vector(b, chunk, first + t)
         fields += [b.and_(_moved(b, word, up - width * i), mask) for i in range(per)]
     return fields
 
 
-def _wide(b: Any, chunk: Any, bits: int) -> list[Any]:
+def wide_fields(b: Any, chunk: Any, bits: int) -> list[Any]:
     """The eight fields of a chunk, codes in their bytes."""
     if bits == 8:
-        return [_vector(b, chunk, j) for j in range(_FIELDS)]
+        return [_vector(b, chunk, j) for j in range(FIELDS)]
     if bits in (2, 4):
         return _narrow(b, chunk, bits, 0, 0)
     low, high = _narrow(b, chunk, 4, 0, 0), _narrow(b, chunk, bits - 4, 4, 4)
     return [b.or_(x, y) for x, y in zip(low, high, strict=True)]
 
 
-def _in_place(b: Any, chunk: Any, bits: int) -> list[tuple[Any, int]]:
+def _in_place(b: Any, chunk: Any, bits: int, rows: int) -> list[tuple[Any, int]]:
     """The eight fields as (codes in their bytes, bits that they are shifted up).
 
     Fields of 2 and 4 bits stay where they are, which costs one operation; their sums are shifted once a group. Where only signed
     bytes can be multiplied at once, codes must be below 128 and are moved down.
     """
     if bits == 8:
-        return [(_vector(b, chunk, j), 0) for j in range(_FIELDS)]
-    if bits in _SHIFTED:
+        return [(_vector(b, chunk, j), 0) for j in range(FIELDS)]
+    if _is_shifted(bits, rows):
         words = [_vector(b, chunk, t) for t in range(bits)]
         return [(b.and_(word, _bytes(((1 << bits) - 1) << up)), up) for word in words for up in range(0, 8, bits)]
-    return [(field, 0) for field in _wide(b, chunk, bits)]
+    return [(field, 0) for field in wide_fields(b, chunk, bits)]
+
+
+class Row:
+    """A row of activations, and the registers that a panel's sums of it live in."""
+
+    def __init__(self, b: Any, x: Any, scales: Any, sums: Any, ups: Sequence[int]) -> None:
+        self.x, self.scales, self.sums = x, scales, sums
+        self.acc = {up: alloca_once(b, _WORDS) for up in ups}
 
 
 class Form:
-    """A weight's descriptor, its row, and the registers that a panel's sums live in."""
+    """A weight's descriptor, and the rows that it meets, which follow each other."""
 
-    def __init__(self, b: Any, args: Any, bits: int) -> None:
-        self.data, shape, self.x, self.x_scales, self.x_sums = args[:5]
+    def __init__(self, b: Any, args: Any, bits: int, rows: int) -> None:
+        self.data, shape, x, scales, sums = args[:5]
         self.bits = bits
         at = {name: b.load(b.gep(shape, [v.index(name)])) for name in range(CODES_AT + 1)}
         self.stride, self.kind, self.codes_at = at[STRIDE], at[KIND], at[CODES_AT]
@@ -108,7 +123,9 @@ class Form:
         self.minus = b.select(self.has_mins, v.I32(0), v.I32(-ZEROS[bits]))
         head = b.sdiv(b.add(at[CODES_AT], v.index(_AHEAD)), v.index(_LINE))
         self.asks = b.add(b.sdiv(head, self.groups), v.index(1))
-        self.acc = {up: alloca_once(b, _WORDS) for up in (range(0, 8, bits) if bits in _SHIFTED else (0,))}
+        places = [(b.mul(at[K], v.index(r)), b.mul(self.groups, v.index(r))) for r in range(rows)]
+        ups = range(0, 8, bits) if _is_shifted(bits, rows) else (0,)
+        self.rows = [Row(b, b.gep(x, [one]), b.gep(scales, [own]), b.gep(sums, [own]), ups) for one, own in places]
 
 
 def _halves(b: Any, pointer: Any) -> Any:
@@ -117,20 +134,21 @@ def _halves(b: Any, pointer: Any) -> Any:
 
 
 class Group:
-    """What all panels share of one group: its number, the larger group that it is in, and the activations' scale and sum."""
+    """What all panels share of one group: its number, the larger group that it is in, and each row's scale and sum."""
 
     def __init__(self, b: Any, form: Form, number: Any) -> None:
         self.number, self.larger = number, b.sdiv(number, form.per)
-        whole = b.load(b.gep(form.x_sums, [number]))
-        self.scale = b.load(b.gep(form.x_scales, [number]))
-        self.start, self.share = b.mul(whole, form.minus), b.fmul(self.scale, b.sitofp(whole, v.F32))
+        wholes = [b.load(b.gep(row.sums, [number])) for row in form.rows]
+        self.scales = [b.load(b.gep(row.scales, [number])) for row in form.rows]
+        self.starts = [b.mul(whole, form.minus) for whole in wholes]
+        self.shares = [b.fmul(scale, b.sitofp(whole, v.F32)) for scale, whole in zip(self.scales, wholes, strict=True)]
 
 
 class Panel:
-    """One panel of a weight: where its parts are, and what its row has summed so far."""
+    """One panel of a weight: where its parts are, and what its rows have summed so far."""
 
-    def __init__(self, b: Any, form: Form, number: Any, total: Any) -> None:
-        self.form, self.total = form, total
+    def __init__(self, b: Any, form: Form, number: Any, totals: Any) -> None:
+        self.form, self.totals = form, totals
         self.base = b.gep(form.data, [b.mul(number, form.stride)])
         self.codes = b.gep(self.base, [form.codes_at])
         self.next = b.gep(self.base, [b.mul(form.stride, v.index(WIDE))])
@@ -159,9 +177,10 @@ class Panel:
 
     def begin(self, b: Any, group: Group) -> None:
         """Start a group's sums at -zero · Σx."""
-        for slot in self.form.acc.values():
-            b.store(v.constant(_WORDS, 0), slot)
-        b.store(v.splat(b, group.start, LANES), self.form.acc[0])
+        for row, start in zip(self.form.rows, group.starts, strict=True):
+            for slot in row.acc.values():
+                b.store(v.constant(_WORDS, 0), slot)
+            b.store(v.splat(b, start, LANES), row.acc[0])
 
     def chunk(self, b: Any, number: Any, fields: range) -> Any:
         """Where a chunk lies; at its first field the one that comes later is asked for."""
@@ -175,20 +194,23 @@ class Panel:
         """Fields ``fields`` of a chunk."""
         form = self.form
         base, at = self.chunk(b, chunk, fields), b.mul(chunk, v.index(CHUNK))
-        for j, (field, up) in enumerate(_in_place(b, base, form.bits)):
-            if j in fields:
-                four = v.splat(b, v.load(b, b.gep(form.x, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
-                acc = form.acc[up]
-                b.store(v.dot4(b, b.load(acc), field, four, small=form.bits < 8 and form.bits not in _SHIFTED), acc)
+        small = form.bits < 8 and not _is_shifted(form.bits, len(form.rows))
+        for j, (field, up) in enumerate(_in_place(b, base, form.bits, len(form.rows))):
+            for row in form.rows if j in fields else ():
+                four = v.splat(b, v.load(b, b.gep(row.x, [b.add(at, v.index(4 * j))]), v.I32, 1), LANES)
+                acc = row.acc[up]
+                b.store(v.dot4(b, b.load(acc), field, four, small=small), acc)
 
     def end(self, b: Any, group: Group) -> None:
         """Add the group's sums times its scales."""
-        form, whole = self.form, b.load(self.form.acc[0])
-        for up, slot in form.acc.items():
-            whole = b.add(whole, b.ashr(b.load(slot), v.constant(_WORDS, up))) if up else whole
+        form = self.form
         scale = self.scales(b, group.number, group.larger, v.index(0), form.larger_at)
-        factor = b.fmul(scale, v.splat(b, group.scale, LANES))
-        b.store(v.multiply_add(b, b.sitofp(whole, _FLOATS), factor, b.load(self.total)), self.total)
+        for row, own, total in zip(form.rows, group.scales, self.totals, strict=True):
+            whole = b.load(row.acc[0])
+            for up, slot in row.acc.items():
+                whole = b.add(whole, b.ashr(b.load(slot), v.constant(_WORDS, up))) if up else whole
+            factor = b.fmul(scale, v.splat(b, own, LANES))
+            b.store(v.multiply_add(b, b.sitofp(whole, _FLOATS), factor, b.load(total)), total)
         if form.bits in WITH_MINS:
             self.add_minimum(b, group)
 
@@ -198,7 +220,8 @@ class Panel:
         with b.if_then(form.has_mins):
             low = self.scales(b, group.number, group.larger, form.mins_at, form.larger_mins_at)
             low = b.select(form.is_scaled, b.fneg(low), low)
-            b.store(v.multiply_add(b, low, v.splat(b, group.share, LANES), b.load(self.total)), self.total)
+            for share, total in zip(group.shares, self.totals, strict=True):
+                b.store(v.multiply_add(b, low, v.splat(b, share, LANES), b.load(total)), total)
 
 
 def _sums_of_group(b: Any, form: Form, panel: Panel, first: Any, groups: list[Group]) -> None:
@@ -212,78 +235,64 @@ def _sums_of_group(b: Any, form: Form, panel: Panel, first: Any, groups: list[Gr
         return
     panel.begin(b, groups[0])
     with for_range(b, form.chunks, intp=v.I64) as inner:
-        panel.add_chunk(b, b.add(b.mul(first, form.chunks), inner.index), range(_FIELDS))
+        panel.add_chunk(b, b.add(b.mul(first, form.chunks), inner.index), range(FIELDS))
     panel.end(b, groups[0])
 
 
-def emit_row(b: Any, args: Any, bits: int, group_of: Any = Group, panel_of: Any = Panel) -> None:
-    """The product of a row and panels of ``bits`` a code; ``args`` as :data:`row`.
+def emit_row(b: Any, args: Any, bits: int, group_of: Any = Group, panel_of: Any = Panel, rows: int = 1) -> None:
+    """The product of a few rows and panels of ``bits`` a code; ``args`` as :data:`few_rows`, without the rows.
 
-    ``group_of`` and ``panel_of`` make what stands for a group and for a panel: they say what a product is.
+    ``group_of`` and ``panel_of`` make what stands for a group and for a panel.
     """
     *_, out, panels = args
-    form, per = Form(b, args, bits), 2 if bits in OF_HALVES else 1
-    total = alloca_once(b, _FLOATS)
+    form, per = Form(b, args, bits, rows), 2 if bits in OF_HALVES else 1
+    totals = [alloca_once(b, _FLOATS) for _ in range(rows)]
+
+    def places(panel: Any) -> list[Any]:
+        return [b.gep(out, [b.mul(b.add(panel, v.index(WIDE * r)), v.index(LANES))]) for r in range(rows)]
+
     with for_range(b, panels, intp=v.I64) as loop:
-        v.store(b, v.constant(_FLOATS, 0.0), b.gep(out, [b.mul(loop.index, v.index(LANES))]), 4)
+        for to in places(loop.index):
+            v.store(b, v.constant(_FLOATS, 0.0), to, 4)
     with for_range(b, b.sdiv(form.groups, v.index(per)), intp=v.I64) as outer:
         first = b.mul(outer.index, v.index(per))
         groups = [group_of(b, form, b.add(first, v.index(i))) for i in range(per)]
         with for_range(b, panels, intp=v.I64) as loop:
-            panel, to = panel_of(b, form, loop.index, total), b.gep(out, [b.mul(loop.index, v.index(LANES))])
-            b.store(v.load(b, to, _FLOATS, 4), total)
+            panel = panel_of(b, form, loop.index, totals)
+            for to, total in zip(places(loop.index), totals, strict=True):
+                b.store(v.load(b, to, _FLOATS, 4), total)
             panel.ask(b, outer.index)
             _sums_of_group(b, form, panel, first, groups)
-            v.store(b, b.load(total), to, 4)
+            for to, total in zip(places(loop.index), totals, strict=True):
+                v.store(b, b.load(total), to, 4)
 
 
 @intrinsic
-def _row(tc: Any, data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any) -> Any:
+def _rows(tc: Any, data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any, rows: Any) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         have = b.load(b.gep(args[1], [v.index(BITS)]))
         for bits in ZEROS:
             with b.if_then(b.icmp_signed("==", have, v.index(bits))):
-                emit_row(b, args, bits)
+                for height in range(1, ROWS + 1):
+                    with b.if_then(b.icmp_signed("==", args[-1], v.index(height))):
+                        emit_row(b, args[:-1], bits, rows=height)
         return context.get_dummy_value()
 
-    return types.none(*_PARAMETERS), codegen
+    return types.none(*_PARAMETERS, _I), codegen
 
 
-@external(*_PARAMETERS)
-def row(data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any) -> None:
-    """out[panels, LANES] = Σ over groups of ((code - zero) · scale, or code · scale + minimum) times activations.
+@external(*_PARAMETERS, _I)
+def few_rows(data: Any, shape: Any, x: Any, x_scales: Any, x_sums: Any, out: Any, panels: Any, rows: Any) -> None:
+    """out[rows, WIDE, LANES] = Σ over groups of ((code - zero) · scale, or code · scale + minimum) times activations.
 
     Args:
         data: the first panel.
         shape: :attr:`hetsched_kernels.few_bits.PackedGroups.shape`.
-        x: int8 activations, ``shape[K]``.
-        x_scales: float32 scales of the activations, one a group.
-        x_sums: int32 sums of the activations, one a group.
-        out: the result.
+        x: int8 activations, ``shape[K]`` a row.
+        x_scales: float32 scales of the activations, one a row and group.
+        x_sums: int32 sums of the activations, one a row and group.
+        out: the result; only the first ``panels`` panels of a row are written.
         panels: up to WIDE.
+        rows: 1 … ROWS.
     """
-    _row(data, shape, x, x_scales, x_sums, out, panels)
-
-
-_UNPACK = (U8P, U8P, _I, _I, _I)
-
-
-@intrinsic
-def _unpack(tc: Any, codes: Any, out: Any, chunks: Any, bits: Any, zero: Any) -> Any:
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        codes, out, chunks, have, zero = args
-        quads, minus = v.vector(v.I8, 4 * LANES), v.splat(b, b.trunc(zero, v.I8), 4 * LANES)
-        for bits in ZEROS:
-            with b.if_then(b.icmp_signed("==", have, v.index(bits))), for_range(b, chunks, intp=v.I64) as loop:
-                base, to = (b.gep(p, [b.mul(loop.index, v.index(4 * LANES * n))]) for p, n in ((codes, bits), (out, _FIELDS)))
-                for j, field in enumerate(_wide(b, base, bits)):
-                    v.store(b, b.sub(b.bitcast(field, quads), minus), b.gep(to, [v.index(4 * LANES * j)]), 1)
-        return context.get_dummy_value()
-
-    return types.none(*_UNPACK), codegen
-
-
-@external(*_UNPACK)
-def unpack(codes: Any, out: Any, chunks: Any, bits: Any, zero: Any) -> None:
-    """Out [chunks, 8, LANES, 4] = a panel's codes, a byte each, less ``zero``."""
-    _unpack(codes, out, chunks, bits, zero)
+    _rows(data, shape, x, x_scales, x_sums, out, panels, rows)

@@ -1,6 +1,6 @@
 """Activations of 16 bits as two int8 rows: codes of the values, and codes of what those leave over.
 
-Both rows go through an int8 product with weights in groups (:mod:`hetsched_kernels.gemm_groups`) and are added afterwards. The
+Both rows go through an int8 product with weights in groups (:data:`hetsched_kernels.gemm_groups.gemm_twofold_f32`). The
 error of a value is at most 1/127² of half its group's largest one, so that products are as good as those of float32.
 """
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from hetsched_kernels.activation import ACTIVATE, activate_at
 from hetsched_kernels.arrays import InF32, OutF32, OutI32, OutU8
-from hetsched_kernels.compilation import REORDER, block, kernel
-from hetsched_kernels.parts import as_i8, ptr, span
+from hetsched_kernels.compilation import block, kernel
+from hetsched_kernels.computed_rows import gate_row, norm_row
+from hetsched_kernels.parts import as_i8, span
 from hetsched_kernels.quantize_groups import quantize_row
 from hetsched_kernels.wide import full_width
 
@@ -25,6 +25,19 @@ def _leave(x: Any, q: Any, scale: Any, out: Any) -> None:
     """What codes leave over."""
     for i in range(out.shape[0]):
         out[i] = x[i] - np.float32(q[i]) * scale
+
+
+@block(fast=_EXACT)
+def _place(row: Any, r: Any, q: Any, scales: Any, sums: Any, rest: Any, depth: Any, group: Any) -> None:
+    """Quantize a row twice into place ``r``; ``rest`` may be the row itself."""
+    groups, cols, high, low = depth // group, row.shape[0], 2 * r, 2 * r + 1
+    own = span(scales, high * groups, groups)
+    quantize_row(row, span(q, high * depth, depth), own, span(sums, high * groups, groups), group)
+    for g in range((cols + group - 1) // group):
+        at = g * group
+        count = min(group, cols - at)
+        _leave(span(row, at, count), as_i8(q, high * depth + at, count), own[g], span(rest, at, count))
+    quantize_row(rest, span(q, low * depth, depth), span(scales, low * groups, groups), span(sums, low * groups, groups), group)
 
 
 @kernel(fast=_EXACT)
@@ -45,49 +58,41 @@ def quantize_twofold(
         group: elements that share a scale.
     """
     full_width()
-    groups = depth // group
     for r in range(rows):
-        row, rest = span(x, r * cols, cols), span(scratch, 0, cols)
-        high, low = 2 * r, 2 * r + 1
-        own = span(scales, high * groups, groups)
-        quantize_row(row, span(q, high * depth, depth), own, span(sums, high * groups, groups), group)
-        for g in range((cols + group - 1) // group):
-            at = g * group
-            count = min(group, cols - at)
-            _leave(span(row, at, count), as_i8(q, high * depth + at, count), own[g], span(rest, at, count))
-        quantize_row(rest, span(q, low * depth, depth), span(scales, low * groups, groups), span(sums, low * groups, groups), group)
+        _place(span(x, r * cols, cols), r, q, scales, sums, span(scratch, 0, cols), depth, group)
 
 
-@block(fast=REORDER)
-def _add(a: Any, b: Any, out: Any) -> None:
-    for i in range(out.shape[0]):
-        out[i] = a[i] + b[i]
-
-
-@kernel(needs=(ACTIVATE,))
-def add_twofold(
-    products: InF32, bias: InF32, out: OutF32, rows: int, n: int, first: int, last: int, activation: int, alpha: float, beta: float
-) -> None:  # fmt: skip
-    """Compute out[r] = activation(products[2r] + products[2r + 1] + bias), for columns first … last.
-
-    Args:
-        products: [2 · rows · n].
-        bias: [n], or empty.
-        out: [rows · n].
-        rows: rows.
-        n: columns.
-        first: first column.
-        last: one past the last.
-        activation: one of ``codes.ACTIVATION``.
-        alpha: the activation's first parameter.
-        beta: its second.
-    """
+@kernel(fast=_EXACT)
+def rms_norm_quantize_twofold(
+    x: InF32,
+    skip: InF32,
+    scale: InF32,
+    total: OutF32,
+    q: OutU8,
+    scales: OutF32,
+    sums: OutI32,
+    scratch: OutF32,
+    rows: int,
+    cols: int,
+    depth: int,
+    group: int,
+    epsilon: float,
+) -> None:
+    """As :data:`hetsched_kernels.quantize_groups.rms_norm_quantize_groups`, quantized as :data:`quantize_twofold` does."""
     full_width()
-    count = last - first
+    normal = span(scratch, 0, cols)
     for r in range(rows):
-        to = span(out, r * n + first, count)
-        _add(span(products, 2 * r * n + first, count), span(products, (2 * r + 1) * n + first, count), to)
-        if bias.shape[0] > 0:
-            _add(to, span(bias, first, count), to)
-        if activation:
-            activate_at(ptr(to, 0), count, activation, alpha, beta)
+        norm_row(x, skip, scale, total, r, epsilon, normal)
+        _place(normal, r, q, scales, sums, normal, depth, group)
+
+
+@kernel(fast=_EXACT)
+def swiglu_quantize_twofold(
+    gate: InF32, up: InF32, q: OutU8, scales: OutF32, sums: OutI32, scratch: OutF32, rows: int, cols: int, depth: int, group: int
+) -> None:  # fmt: skip
+    """Compute silu(gate) · up and quantize it; arguments as :data:`quantize_twofold`."""
+    full_width()
+    product = span(scratch, 0, cols)
+    for r in range(rows):
+        gate_row(gate, up, r, product)
+        _place(product, r, q, scales, sums, product, depth, group)

@@ -40,10 +40,10 @@ def _turn(k: int, d: Done, batch: int) -> Instant:
 def _rate(log: JobLog, batch: int, end_s: float) -> Counter:
     """Tokens a second over time: those of each piece evenly over it, none in between."""
     start, stop = (np.array([getattr(p, name) for p in log.pieces]) for name in ("start_s", "end_s"))
-    times = np.array([p.times for p in log.pieces])
+    tokens = np.array([p.tokens for p in log.pieces])
     gap = np.append(start[1:], end_s) > stop + 1e-9
     t = np.concatenate([[0.0], start, stop[gap]])
-    v = np.concatenate([[0.0], batch * times / (stop - start), np.zeros(int(gap.sum()))])
+    v = np.concatenate([[0.0], batch * tokens / (stop - start), np.zeros(int(gap.sum()))])
     order = np.argsort(t, kind="stable")
     t, v = t[order], v[order]
     lasts = np.diff(np.append(t, max(end_s, float(t[-1])))) > 0

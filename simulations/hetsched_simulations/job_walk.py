@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.flow import SOON_S
-from hetsched_simulations.jobs import Done, Job, Part, Piece, Script, Stage
+from hetsched_simulations.jobs import ANSWERING, Done, Job, Part, Piece, Script, Stage
 from hetsched_simulations.thermal_loop import MIN_STEP_S
 
 
@@ -112,15 +112,15 @@ class JobWalk:
         slept = max((after for after in self._naps if after <= rested_s), default=0.0)
         if not slept:
             return job
-        part, times = job.stages[0]
-        rest = ((Stage(part, times - 1),) if times > 1 else ()) + job.stages[1:]
-        return job._replace(stages=(Stage(part._replace(rested_s=slept)), *rest))
+        part, times, each = job.stages[0]
+        rest = ((Stage(part, times - 1, each),) if times > 1 else ()) + job.stages[1:]
+        return job._replace(stages=(Stage(part._replace(rested_s=slept), 1, each), *rest))
 
     def _worked(self, walk: Walk, place: Place, limit_s: float) -> bool:
         """Work on a stage until its end, the limit, or the next question to the policy; True: the step ends here."""
         job, now = place.job, walk.end_s
         assert job is not None
-        part, repetitions = job.stages[place.stage]
+        part, repetitions, _ = stage = job.stages[place.stage]
         each, due = self._each_s(part), self._due_s
         most = repetitions - place.count
         if now + most * each - place.phase_s >= due - SOON_S:
@@ -132,7 +132,7 @@ class JobWalk:
         walk.spend(part, seconds)
         left = max(place.phase_s + seconds - whole * each, 0.0) if whole < most else 0.0
         if whole:
-            _repeated(walk, place, part, whole, each, left)
+            _repeated(walk, place, stage, whole, each, left)
         place.phase_s = left
         walk.ask = whole == most and walk.end_s >= due - SOON_S
         if place.count < repetitions:
@@ -151,7 +151,7 @@ class JobWalk:
 
     def _left_s(self, place: Place, job: Job) -> float:
         """Seconds of the stages after this one."""
-        return sum(times * self._each_s(part) for part, times in job.stages[place.stage + 1 :])
+        return sum(times * self._each_s(part) for part, times, _ in job.stages[place.stage + 1 :])
 
 
 def naps(bus: Bus) -> list[float]:
@@ -159,12 +159,13 @@ def naps(bus: Bus) -> list[float]:
     return sorted({float(rest.after_s.value) for rests in bus.idle for rest in rests})
 
 
-def _repeated(walk: Walk, place: Place, part: Part, whole: int, each_s: float, left_s: float) -> None:
+def _repeated(walk: Walk, place: Place, stage: Stage, whole: int, each_s: float, left_s: float) -> None:
     """So many repetitions have ended, the first of which may have begun at other clocks."""
+    part = stage.part
     last = walk.end_s - left_s
     first = last - (whole - 1) * each_s
-    if part.phase == "decode":
-        walk.pieces.append(Piece(part, place.begun_s, first, 1))
+    if part.phase in ANSWERING:
+        walk.pieces.append(Piece(part, place.begun_s, first, 1, stage.each))
         if whole > 1:
-            walk.pieces.append(Piece(part, first, last, whole - 1))
+            walk.pieces.append(Piece(part, first, last, whole - 1, stage.each))
     place.count, place.begun_s = place.count + whole, last

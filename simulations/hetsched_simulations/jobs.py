@@ -7,6 +7,7 @@ that it is priced for. A *script* says which job comes next.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -14,11 +15,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from hetsched.costs import FloatArray
+from hetsched_simulations.guessing import Guessed
 from hetsched_simulations.workload import Command
 
 
 class Part(NamedTuple):
-    """``phase`` is ``inference``, ``prefill`` or ``decode``; ``past`` the tokens before that it is priced for."""
+    """``past`` are the tokens before that it is priced for.
+
+    ``phase`` is ``inference``, ``prefill``, ``decode`` or ``verify``: guesses are made and verified, with a row more than there are.
+    """
 
     phase: str = "inference"
     tokens: int = 1
@@ -27,15 +32,18 @@ class Part(NamedTuple):
     """How long the queues have rested before (multi-rate runs tell first repetitions after a pause from the others)."""
 
 
+#: Phases that make tokens of an answer.
+ANSWERING = ("decode", "verify")
 #: The commands of a part at a throttle level.
 Parts = Callable[[int, Part], tuple[Command, ...]]
 
 
 class Stage(NamedTuple):
-    """So many repetitions of a part."""
+    """So many repetitions of a part, each of which makes so many tokens of an answer."""
 
     part: Part
     times: int = 1
+    each: int = 1
 
 
 class Job(NamedTuple):
@@ -93,12 +101,18 @@ class Done(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Repetitions of a part, all as long."""
+    """Repetitions of a part, all as long; each makes so many tokens."""
 
     part: Part
     start_s: float
     end_s: float
     times: int
+    each: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that they make."""
+        return self.times * self.each
 
 
 @dataclass(slots=True)
@@ -113,7 +127,7 @@ class JobLog:
     @property
     def tokens(self) -> int:
         """Tokens generated, those of a turn cut off by the end of the run among them."""
-        return sum(p.times for p in self.pieces)
+        return sum(p.tokens for p in self.pieces)
 
     def latencies_s(self) -> FloatArray:
         """Of every decode step or, of jobs of one stage, from arrival to end."""
@@ -132,7 +146,9 @@ class JobLog:
         return sum(d.late(deadline_s) for d in self.done)
 
 
-def stages_of(prompt: int, generate: int, past: int, widths: Sequence[int]) -> tuple[Stage, ...]:
+def stages_of(
+    prompt: int, generate: int, past: int, widths: Sequence[int], steps: Sequence[Guessed] | None = None
+) -> tuple[Stage, ...]:  # fmt: skip
     """The stages of a turn: its prefill, and decode steps by buckets of context.
 
     Args:
@@ -140,14 +156,29 @@ def stages_of(prompt: int, generate: int, past: int, widths: Sequence[int]) -> t
         generate: tokens made.
         past: tokens in the cache before.
         widths: upper ends of the buckets, ascending; each is priced for its middle.
+        steps: the steps of the answer where tokens are guessed: how many guesses each has, and how many of them are accepted. Those of a
+            bucket that do the same come together.
     """
     stages = [Stage(Part("prefill", _padded(prompt), _middle(past, widths) if past else 0))]
     at, end = past + prompt, past + prompt + generate
+    if steps is not None:
+        return (*stages, *_guessed_stages(at, widths, steps))
     for upper in (*(w for w in widths if w < end), end):
         if upper > at:
             stages.append(Stage(Part("decode", 1, _middle(at, widths)), upper - at))
             at = upper
     return tuple(stages)
+
+
+def _guessed_stages(at: int, widths: Sequence[int], steps: Sequence[Guessed]) -> list[Stage]:
+    alike = Counter[tuple[int, Guessed]]()
+    for step in steps:
+        alike[_middle(at, widths), step] += 1
+        at += step.accepted + 1
+    return [
+        Stage(Part("verify" if step.guesses else "decode", step.guesses + 1, middle), times, step.accepted + 1)
+        for (middle, step), times in sorted(alike.items())
+    ]
 
 
 PADDED = 32

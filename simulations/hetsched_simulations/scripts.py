@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hetsched_simulations.flow import SOON_S
+from hetsched_simulations.guessing import Guessing
 from hetsched_simulations.jobs import Job, buckets, stages_of
 
 
@@ -61,7 +62,7 @@ class Conversation:
     """Turns of a conversation. When the next one would not fit into the window, or after ``turns``, a new conversation begins.
 
     ``windows``: shorter ones of deeper throttle levels. ``said``: turns at given times, in place of a loop with time to think; one
-    that comes during another waits for it.
+    that comes during another waits for it. ``guessing``: tokens of the answers are guessed.
     """
 
     window: int
@@ -71,6 +72,7 @@ class Conversation:
     turns: int | None = None
     windows: Mapping[int, int] = field(default_factory=dict)
     said: Sequence[Said] | None = None
+    guessing: Guessing | None = None
     dropped: int = 0
     _past: int = field(default=0, repr=False)
     _turn: int = field(default=0, repr=False)
@@ -90,8 +92,9 @@ class Conversation:
         if past + prompt + ask.generate > window or self._turn == self.turns:
             past, self._turn = 0, 0
         generate = min(ask.generate, window - prompt)
+        steps = None if self.guessing is None else self.guessing.steps(generate, self._at, level)
         self._at, self._turn, self._past = self._at + 1, self._turn + 1, past + prompt + generate
-        return Job(ask.time_s, stages_of(prompt, generate, past, buckets(self.window)), prompt, generate, past)
+        return Job(ask.time_s, stages_of(prompt, generate, past, buckets(self.window), steps), prompt, generate, past)
 
 
 def periodic(period_s: float, duration_s: float) -> list[float]:

@@ -12,7 +12,7 @@ from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.device import Device
 from hetsched_simulations.engine import Engine, EventLog
 from hetsched_simulations.full import make_way, mounted, run_until
-from hetsched_simulations.jobs import Done, JobLog, Jobs, Part, Piece
+from hetsched_simulations.jobs import ANSWERING, Done, JobLog, Jobs, Part, Piece
 from hetsched_simulations.switching import Switching
 
 
@@ -28,15 +28,15 @@ def serve_full(
     def at() -> int:
         return jobs.level if switching is None else switching.level
 
-    def repetition(part: Part) -> Generator[Event, Any, float]:
+    def repetition(part: Part, each: int) -> Generator[Event, Any, float]:
         key = (at(), part)
         if key not in engines:
             engines[key] = Engine(env, machine, jobs.parts(*key), log)
         began = float(env.now)
         yield from engines[key].inference(next(iteration))
         ended = float(env.now)
-        if part.phase == "decode":
-            out.pieces.append(Piece(part, began, ended, 1))
+        if part.phase in ANSWERING:
+            out.pieces.append(Piece(part, began, ended, 1, each))
         if switching is not None and ended >= switching.next_ask_s - 1e-9:
             machine.settle()
             if switching.ask(ended, switching.slowed(ended - began, part, jobs.parts(*key))):
@@ -49,7 +49,7 @@ def serve_full(
             began, ends = float(env.now), list[float]()
             for stage in job.stages:
                 for _ in range(stage.times):
-                    ended = yield from repetition(stage.part)
+                    ended = yield from repetition(stage.part, stage.each)
                 ends.append(ended)
             out.done.append(Done(job, began, ends[0], ends[-1], at()))
             if progress is not None:

@@ -25,7 +25,7 @@ from hetsched.trace import Instant, Span, Trace
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.engine import seen, submitted
 from hetsched_simulations.fences import Fence, when
-from hetsched_simulations.jobs import Done, JobLog, Jobs, Part, Piece
+from hetsched_simulations.jobs import ANSWERING, Done, JobLog, Jobs, Part, Piece
 from hetsched_simulations.machine import Host, Intervals, Machine
 from hetsched_simulations.workload import Command
 
@@ -187,12 +187,12 @@ def converse(queues: SharedQueues, index: int, talk: Talk, log: JobLog) -> Gener
     while (job := jobs.script.next(float(env.now), jobs.level)) is not None:
         yield env.timeout(max(job.arrived_s - float(env.now), 0.0))
         began, ends = float(env.now), list[float]()
-        for part, times in job.stages:
+        for part, times, each in job.stages:
             for _ in range(times):
                 start = float(env.now)
                 yield queues.submit(index, next(iteration), jobs.parts(jobs.level, part)).wait()
-                if part.phase == "decode":
-                    log.pieces.append(Piece(part, start, float(env.now), 1))
+                if part.phase in ANSWERING:
+                    log.pieces.append(Piece(part, start, float(env.now), 1, each))
             ends.append(float(env.now))
         log.done.append(Done(job, began, ends[0], ends[-1], jobs.level))
 

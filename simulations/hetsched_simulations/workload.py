@@ -86,6 +86,18 @@ def commands_of(table: CostTable, order: Sequence[int], alternative: Sequence[in
     return tuple(out)
 
 
+def chained(parts: Sequence[Sequence[Command]]) -> tuple[Command, ...]:
+    """Commands of several inferences as one: each begins once the host has seen what the one before it made."""
+    out, ready = list[Command](), tuple[tuple[int, float], ...]()
+    for part in parts:
+        at, segments = len(out), max((c.segment + 1 for c in out), default=0)
+        for c in part:
+            waits = tuple((at + p, sync_s) for p, sync_s in c.waits) or ready
+            out.append(replace(c, index=at + c.index, waits=waits, segment=segments + c.segment))
+        ready = tuple((at + c.index, c.output_sync_s) for c in part if c.output_sync_s is not None)
+    return tuple(out)
+
+
 def _spins_w(table: CostTable, segments: Sequence[Segment]) -> list[float]:
     """[segments] what the host draws for every switch of queues (``sync_energy_j``), evenly over the segment after it, at the top clocks.
 

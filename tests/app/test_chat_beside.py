@@ -57,8 +57,8 @@ def test_under_contention_first_tokens_take_longer(plans: tuple[Path, Path]) -> 
     at = Scenario.of({"duration": 60, **CHAT})
     run = [simulate_together([*[plans[0]] * n, plans[1]], at, rates=[40.0] * n).summary() for n in range(4)]
     chats = [s["models"][-1] for s in run]
-    medians = [c["ttft_ms"]["median"] for c in chats]
-    assert medians == sorted(medians) and medians[3] > 1.02 * medians[0]
+    awake = [c["ttft_ms"]["first"] for c in chats]  # alone, later turns first wake the phone up
+    assert awake == sorted(awake) and awake[3] > 1.02 * awake[0]
     rates = [c["decode_tok_s"]["mean"] for c in chats]
     assert rates == sorted(rates, reverse=True)
     assert run[3]["models"][0]["arrived"] == pytest.approx(2400, abs=2)

@@ -73,8 +73,11 @@ def test_parts_cost_what_their_contexts_do(plan_file: Path) -> None:
 
 
 def test_both_paths_agree_on_a_short_chat(plan_file: Path) -> None:
+    """Of phases on the same processors: the fast path has no processor wake up between a prompt and its answer."""
+    asked: dict[str, Any] = {"prompt": 96, "generate": 416, "solver": "heft", "simulated": False, "forbidden": {"*": "gpu"}}
+    planned = hetsched.plan(plan_file.parent / "decoder", PHONE, **asked).save(plan_file.parent / "without_gpu.json")
     options: dict[str, Any] = {"duration_s": 1.0, "chat": {"prompt": 40, "generate": 30}, "think_s": 0.2, "ambient_c": 35.0}
-    full, fast = chat(plan_file, exact=True, **options).summary(), chat(plan_file, **options).summary()
+    full, fast = chat(planned, exact=True, **options).summary(), chat(planned, **options).summary()
     assert fast["tokens"] == full["tokens"] and fast["turns"] == full["turns"]
     assert sum(fast["energy_j"].values()) == pytest.approx(sum(full["energy_j"].values()), rel=5e-3)
     for node, hottest in full["peak_temperatures_c"].items():

@@ -286,7 +286,7 @@ def test_simulation_has_first_token_and_steps(folder: Folder, tmp_path: Path) ->
         hetsched.simulate(found, chat={"turns": 2})
     with pytest.raises(OptionError, match="say with --duration for how long"):
         hetsched.simulate(found, battery=0.05)
-    with pytest.raises(OptionError, match="does not run yet"):
+    with pytest.raises(OptionError, match="run one for host with --prompt TEXT"):
         hetsched.run(found, delegate="null")
 
 

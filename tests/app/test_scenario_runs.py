@@ -13,6 +13,7 @@ import pytest
 from small_decoder import SMALL
 
 import hetsched
+from hetsched.acceptance import Acceptance
 from hetsched.app.scenario_runs import Simulations
 from hetsched.app.simulating import Simulated
 from hetsched.errors import InputError
@@ -185,6 +186,23 @@ def test_a_chat_runs_beside_a_camera(plans: Path) -> None:
     name = next(k for k in f if k.endswith(".p99_ms"))
     assert 0 < f[name.replace("p99", "p50")] <= f[name]  # type: ignore[operator]
     assert {"rate", "power", "hottest"} <= found.curves.keys()
+
+
+def test_guesses_are_inputs(tmp_path: Path) -> None:
+    """Lookups that are always right take less energy a token the more they are; a file of accepted guesses is known by its content."""
+    model = tmp_path / "config.json"
+    model.write_text(json.dumps(SMALL))
+    asked: dict[str, Any] = {"prompt": 96, "generate": 32, "solver": "heft", "chat.prompt": 40, "chat.generate": 60}
+    inputs = {"model": model.name, "soc": PHONE, "duration": "10s", "think": "1s", **asked}
+    scenarios = [Simulations().prepare({**inputs, "speculate": n, "acceptance": 1.0}, tmp_path) for n in (1, 3)]
+    few, many = (float(measured(s, tmp_path).figures["energy_per_token_j"] or 0.0) for s in scenarios)
+    assert scenarios[1].inputs["speculate"] == 3 and many < few
+    keys, file = [], tmp_path / "acc.json"
+    for steps in (((0,), (1, 2)), ((0,), (2, 1))):
+        file.unlink(missing_ok=True)
+        Acceptance(model="m", sha256="0" * 64, guesser="lookup", steps=steps).save(file)
+        keys.append(Simulations().prepare({**inputs, "speculate": 1, "acceptance": file.name}, tmp_path).plan_key)
+    assert keys[0] != keys[1]
 
 
 def test_a_policy_of_ones_own_is_known_by_its_code(two_branch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def plan_file(two_branch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A plan for this machine; executables are stored beside it."""
     monkeypatch.setattr(cache, "folder", lambda: two_branch.parent / "cache")
     os.utime(two_branch, (0, 0))
-    monkeypatch.setattr(cache, "_SETTLED_NS", 0)
+    monkeypatch.setattr(cache, "SETTLED_NS", 0)
     found = hetsched.plan(two_branch, "host", dims={"width": 16}, solver="heft", simulated=False, time_limit_s=0.5)
     return found.save(two_branch.with_name("p.json"))
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_cost_models.fit.extract_language import _BITS, _bits, _context, _kin, _left_out, _prefill, _stated_bits, _sustained
+from hetsched_cost_models.fit.extract_language import _bits, _context, _kin, _left_out, _prefill, _prompt, _stated_bits, _sustained
 from hetsched_cost_models.fit.language_data import Rate, rates
 from hetsched_cost_models.fit.language_fit import (
-    K_BITS,
     NEAR_ONE,
     LanguageFit,
+    _decoding,
+    coverage,
     file_text,
     fit,
     form_of,
@@ -27,7 +28,7 @@ from hetsched_cost_models.fit.language_fit import (
 from hetsched_cost_models.language_rates import FILE, shipped
 from hetsched_cost_models.parameters import FITTED
 
-_ROW = Rate("m", 1e9, 1e5, 16, 0.2e9, 2048, 4.5, "snapdragon-8-gen-3", "cpu", "llama.cpp", False, 4, 64, 64, 100.0, 10.0, 0.0, "s")
+_ROW = Rate("m", 1e9, 1e5, 16, 0.2e9, 2048, 4.5, 0.0, "snapdragon-8-gen-3", "cpu", "llama.cpp", False, 4, 64, 64, 100.0, 10.0, 0.0, "s")
 _FLAT = {"lanes": 0.5, "unpack": 3.0, "layer_s": 1e-4}
 
 
@@ -50,15 +51,24 @@ def test_a_row_is_a_token_or_a_prompt() -> None:
     assert step_of(replace(_ROW, prompt=0), "prefill").tokens == 512
 
 
+def test_a_prompt_begins_with_a_token_that_has_no_cache() -> None:
+    assert step_of(_ROW, "prefill").token_s == 0.0, "none is known without parameters"
+    long = replace(_ROW, context=4096)
+    assert step_of(long, "prefill", _FLAT).token_s == pytest.approx(_seconds(replace(_ROW, context=0), _FLAT))
+    assert _seconds(long, _FLAT) > _seconds(replace(_ROW, context=0), _FLAT)
+
+
+def test_prompts_are_fitted_without_the_tokens_of_what_is_left_out() -> None:
+    rows = [replace(_ROW, params=1e9 * i, unit="gpu", engine="litert", prefill=0.0, decode=40.0 / i) for i in range(1, 5)]
+    rows += [replace(_ROW, params=9e9, unit="gpu", engine="litert", prefill=100.0, decode=0.5)]
+    blind, told = (_decoding(rows, "prefill", without) for without in ({rows[-1].group}, set()))
+    assert blind is not None and told is not None and blind != told
+    assert _decoding(rows, "decode", set()) is None
+
+
 def test_only_llama_cpp_unpacks_k_quants() -> None:
-    k = replace(_ROW, bits=4.85)
-    assert step_of(k, "decode").unpacked == 1.0
-    assert step_of(replace(k, engine="mnn"), "decode").unpacked == step_of(replace(k, bits=4.55), "decode").unpacked == 0.0
-
-
-def test_k_quants_have_the_bits_that_the_data_give_them() -> None:
-    assert {bits for name, bits in _BITS if "_k" in name} == set(K_BITS)
-    assert {r.bits for r in rates()} & set(K_BITS)
+    assert step_of(replace(_ROW, k_quants=0.3), "decode").unpacked == 0.3
+    assert {r.engine for r in rates() if r.k_quants} == {"llama.cpp"}
 
 
 def test_few_groups_have_no_pace_and_one_chip_has_none_beside_the_engines() -> None:
@@ -104,6 +114,14 @@ def test_intervals_hold_most_models_and_are_wider_where_nothing_was_measured() -
     assert half_widths(_fit([2.0] * 9 + [0.1]))["unseen"] == pytest.approx(2.0), "what is less known is never surer"
 
 
+def test_an_interval_is_judged_by_the_width_that_other_chips_give() -> None:
+    rows = [replace(_ROW, params=1e9 * i, chip=chip) for chip in ("snapdragon-8-gen-3", "snapdragon-8-elite") for i in range(1, 6)]
+    alone = [replace(_ROW, chip=chip, engine="mnn") for chip in ("tensor-g1", "apple-m1")]
+    apart = [0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.05, 0.6, 0.6]
+    found = LanguageFit("decode", (*rows, *alone), {}, np.array(apart))
+    assert coverage(found) == pytest.approx((5 + 1 + 2) / 12), "of the second chip, whose errors are five times the first's, one row"
+
+
 def test_the_stored_file_is_of_these_rows_and_reads_back() -> None:
     text = (FITTED / FILE).read_text("utf-8")
     for phase in ("decode", "prefill"):
@@ -112,7 +130,7 @@ def test_the_stored_file_is_of_these_rows_and_reads_back() -> None:
         assert all(n.startswith("pace/") for n in possible.keys() - stored.keys())
         assert all(abs(np.log(v)) >= NEAR_ONE for n, v in stored.items() if n.startswith("pace/"))
         names = {n: possible[n] for n in stored}
-        again = parameters(names, fit(found, phase, names))
+        again = parameters(names, fit(found, phase, names, shipped().parameters["decode"]))
         assert again == pytest.approx(stored, rel=0.01), "the same rows give it again"
         assert shipped().seen[phase] == seen(found).keys()
         widths = shipped().half_width[phase]
@@ -159,13 +177,25 @@ def test_the_depth_of_a_cache_and_bits_that_the_source_says_elsewhere() -> None:
     assert _stated_bits([unsaid, said])[_kin(unsaid)] == "int8"
 
 
+def test_a_prompt_that_is_not_stated_is_what_its_time_and_rate_say() -> None:
+    assert _prompt(_measured(prefill_tok_s="57", ttft_ms="332")) == "19" and _prompt(_measured(prefill_tok_s="57")) == "0"
+    assert _prompt(_measured(prompt_tokens="64", prefill_tok_s="57", ttft_ms="332")) == "64"
+    assert _context(_measured(prefill_tok_s="57", ttft_ms="332")) == 19
+
+
 def test_genie_stores_one_scale_a_channel() -> None:
-    cases = (("w4a16", "qnn"), ("w4a16", "mnn"), ("w8a8", "qnn"), ("Q4_K_M", "llama.cpp"))
-    assert [_bits(quant, engine, 0.2) for quant, engine in cases] == [4.0, 4.5, 8.0, 4.85]
+    cases = (("w4a16", "qnn"), ("w4a16", "mnn"), ("w8a8", "qnn"))
+    assert [_bits(quant, engine, 0.2) for quant, engine in cases] == [(4.0, 0.0), (4.5, 0.0), (8.0, 0.0)]
 
 
 def test_executorch_keeps_the_head_in_8_bits() -> None:
-    assert _bits("SpinQuant 4w8a", "executorch", 0.2) == pytest.approx(0.8 * 4.5 + 0.2 * 8.0)
+    assert _bits("SpinQuant 4w8a", "executorch", 0.2) == pytest.approx((0.8 * 4.5 + 0.2 * 8.0, 0.0))
+
+
+def test_llama_cpp_keeps_the_head_in_a_k_quant() -> None:
+    assert _bits("Q4_0", "llama.cpp", 0.2) == pytest.approx((0.8 * 4.5 + 0.2 * 6.5625, 0.2), abs=0.01)
+    assert _bits("Q4_K_M", "llama.cpp", 0.0) == (4.81, 1.0) and _bits("Q6_K", "llama.cpp", 0.2)[1] == 1.0
+    assert _bits("Q8_0", "llama.cpp", 0.2) == (8.5, 0.0) and _bits("Q4_0", "mnn", 0.2) == (4.5, 0.0)
 
 
 def test_runs_of_minutes_keep_their_joules_and_no_rates() -> None:

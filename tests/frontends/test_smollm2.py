@@ -20,7 +20,7 @@ ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
 
 
 @pytest.mark.real_models
-@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'python tests/models/fetch.py models smollm2-135m-q4_1'")
+@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'make models'")
 def test_the_capital_of_france(parameters: Callable[[Graph], int]) -> None:
     """One prefill of prompt and answer: every position predicts the next token of the answer."""
     ids = np.array([PROMPT + ANSWER[:-1]])

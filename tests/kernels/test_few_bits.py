@@ -12,7 +12,7 @@ from hetsched_kernels import codes
 from hetsched_kernels.arrays import NO_F32
 from hetsched_kernels.comparison_language import gguf_blocks, quantized_rows
 from hetsched_kernels.few_bits import GROUP, STRIDE, K, pack_groups
-from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch
+from hetsched_kernels.gemm_groups import gemm_groups_f32, gemm_groups_scratch, gemm_twofold_f32
 from hetsched_kernels.gguf_groups import BLOCKS, gguf_groups
 from hetsched_kernels.groups import Groups
 from hetsched_kernels.kv_cache import cache_geometry
@@ -76,3 +76,23 @@ def test_parts_of_a_product_are_the_product_bit_for_bit(seed: int, m: int, panel
         for first, last in pairwise(edges):
             gemm_groups_f32(*q, *packed, NO_F32, out, scratch, m, first, last, codes.NONE, 0.0, 0.0)
     np.testing.assert_array_equal(whole, parts)
+
+
+@pytest.mark.parametrize("kind", sorted(BLOCKS))
+def test_rows_are_those_of_products_of_one_row_bit_for_bit(kind: str) -> None:
+    """However many there are: few meet the weights as they are stored, more a decoded panel, vectors or tile registers."""
+    rng = np.random.default_rng(0)
+    n, k, most = 9 * LANES - 3, BLOCKS[kind][0] * 3, 40
+    packed, bias = pack_groups(gguf_groups(kind, gguf_blocks(rng, kind, n, k), n, k)), rng.standard_normal(n).astype(np.float32)
+    q = quantized_rows(rng.standard_normal((most, k)).astype(np.float32), int(packed.shape[K]), int(packed.shape[GROUP]))
+    scratch = np.full(gemm_groups_scratch(packed.shape), np.nan, np.float32)
+    for kernel, each in ((gemm_groups_f32, 1), (gemm_twofold_f32, 2)):
+        singles = np.full((most // each, n), np.nan, np.float32)
+        for r, out in enumerate(singles):
+            row = [part.reshape(most // each, -1)[r] for part in q]
+            kernel(*row, *packed, bias, out, scratch, 1, 0, n, codes.NONE, 0.0, 0.0)
+        for m in (*range(2, 18), most // each):
+            several = np.full((m + 1) * n, np.nan, np.float32)
+            kernel(*q, *packed, bias, several, scratch, m, 0, n, codes.NONE, 0.0, 0.0)
+            np.testing.assert_array_equal(several.reshape(m + 1, n)[:m], singles[:m])
+            assert np.isnan(several[m * n :]).all()

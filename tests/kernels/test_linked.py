@@ -12,13 +12,9 @@ from hetsched_kernels.norm import rms_norm_f32
 from hetsched_kernels.program import Call, counters, run_program, slots_of
 
 
-def _normed(code: str, possible: bool) -> np.ndarray[Any, Any]:
+def _normed(possible: bool) -> np.ndarray[Any, Any]:
     x, weight, out = np.arange(12, dtype=np.float32), np.linspace(1, 2, 4, dtype=np.float32), np.zeros(12, np.float32)
-    args = (x, weight, out, 3, 4, 1e-3)
-    if code == "call":
-        linked.linked_call(rms_norm_f32)(*args)
-        return out
-    call = Call(rms_norm_f32, (), args)
+    call = Call(rms_norm_f32, (), (x, weight, out, 3, 4, 1e-3))
     (thunk,), owner = linked.addresses([call])
     slots = slots_of(call)
     table = np.array([thunk, slots.ctypes.data], np.int64)
@@ -27,14 +23,13 @@ def _normed(code: str, possible: bool) -> np.ndarray[Any, Any]:
     return out
 
 
-@pytest.mark.parametrize("code", ["call", "program"])
 @pytest.mark.parametrize("possible", [native.usable(), False])
-def test_linked_and_compiled_kernels_compute_the_same(code: str, possible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linked_and_compiled_kernels_compute_the_same(possible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not possible:
         monkeypatch.setattr(linked, "usable", lambda: False)
     want = np.zeros(12, np.float32)
     rms_norm_f32(np.arange(12, dtype=np.float32), np.linspace(1, 2, 4, dtype=np.float32), want, 3, 4, 1e-3)
-    np.testing.assert_array_equal(_normed(code, possible), want)
+    np.testing.assert_array_equal(_normed(possible), want)
 
 
 @pytest.mark.skipif(not native.usable(), reason="machine code is linked on x86-64 Linux only")
@@ -44,4 +39,3 @@ def test_a_refusing_system_leaves_the_kernel_to_the_compiler(monkeypatch: pytest
 
     monkeypatch.setattr(linked, "Native", refuse)
     assert linked.linked([(rms_norm_f32, ())]) is None
-    assert linked.linked_call(rms_norm_f32) is rms_norm_f32

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hetsched_kernels.comparison_sampling import kept_shares
-from hetsched_kernels.sampling import sample_f32, sample_scratch
+from hetsched_kernels.sampling import sample_f32
+from hetsched_kernels.sampling_scratch import sample_scratch
 
 NONE = np.zeros(0, np.int64)
 

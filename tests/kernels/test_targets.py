@@ -10,11 +10,11 @@ import pytest
 _IMAGES = ("conv2d_nhwc_i8", "conv2d_nhwc_i8 in tiles", "depthwise_nhwc_i8", "add_u8", "multiply_u8", "map_u8", "mean_nhwc_u8")
 _EXACT = ("gemm_i8_i32", "gemm_i8_f32", "gemm_i8_q8", "matmul_i8", "quantize_groups", *_IMAGES)
 _CLOSE = (
-    "conv2d_nhwc_f32", "conv2d_winograd_f32", "gemm_f32", "matmul_f32", "f16",
+    "conv2d_nhwc_f32", "conv2d_winograd_f32", "gemm_f32", "gemm_halves_f32", "matmul_f32", "f16",
     "gemm_groups_f32 4-bit g32", "gemm_groups_f32 5-bit g32 with minima", "gemm_groups_f32 6-bit g16",
     "gemm_groups_f32 8-bit g32", "gemm_groups_f32 2-bit g256", "gemm_groups_f32 Q4_K", "gemm_w4a16", "attend_cache",
     "lstm_f32", "gru_f32", "local_response_f32", "sample_f32", "attend_masked_f32", "experts_groups_f32", "selective_scan_f32",
-    "attend_pages fp8/fp8", "attend_pages int8/int4", "quantize_twofold",
+    "attend_pages fp16/fp16", "attend_pages fp8/fp8", "attend_pages int8/int4", "quantize_twofold", "gemm_twofold_f32 4-bit with minima",
 )  # fmt: skip
 _SCRIPT = textwrap.dedent("""
     import hashlib, sys

@@ -112,4 +112,4 @@ def small_llama() -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed weights go to a folder of the test's own."""
-    monkeypatch.setattr("hetsched.language.weights.cache_root", lambda: tmp_path / "cache" / "kernels")
+    monkeypatch.setattr("hetsched.language.weights.weights_folder", lambda: tmp_path / "cache" / "weights")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hetsched.app.generating import assistant
-from hetsched.errors import OptionError, PlanError
+from hetsched.errors import ExecutionError, OptionError, PlanError
 from hetsched.language.generation import Answer
-from hetsched.language.sampling import Sampling
+from hetsched.language.sampling import Chooser, Sampling
 
 MODEL = Path(__file__).parents[2] / "models" / "smollm2-135m-q4_1.gguf"
 WriteDecoder = Callable[..., Path]
@@ -53,6 +54,33 @@ def test_seeds_decide(write_decoder: WriteDecoder) -> None:
     assert len(hot) > 1 and ids(temperature=5.0, seed=2) == ids(temperature=5.0, seed=2)
     with pytest.raises(OptionError, match="--top-p 2 is out of range"):
         Sampling(top_p=2)
+    with pytest.raises(OptionError, match="--top-k 16777217 is out of range: use 0 to 16777216"):
+        Sampling(top_k=(1 << 24) + 1)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 5e-324, 1e-40, 1e-37, 1e-9, 1e-3])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (1, 1.0), (2, 1.0), (1 << 24, 1.0), (0, 1e-6), (2, 0.5)])
+def test_cold_choices_are_the_best_score(temperature: float, top_k: int, top_p: float) -> None:
+    """However little of it there is, and of however few tokens; masked ones (-inf) are never chosen."""
+    for scores in ([1.0, 3.0, 2.0], [-np.inf, -5.0, -np.inf], [-3e38, 3e38, 0.0]):
+        chooser = Chooser(Sampling(temperature, top_k, top_p), 3)
+        assert [chooser.choose(np.array(scores, np.float32), [0, 1, 99, -5]) for _ in range(4)] == [1] * 4
+
+
+@pytest.mark.parametrize("scores", [[1, np.nan, 2], [1, np.inf, 2], [-np.inf] * 3])
+@pytest.mark.parametrize("options", [Sampling(), Sampling(1.0), Sampling(1.0, 2), Sampling(1.0, 0, 0.5)])
+def test_scores_that_are_no_numbers_are_no_choice(scores: list[float], options: Sampling) -> None:
+    with pytest.raises(ExecutionError, match="the best of the model's scores is"):
+        Chooser(options, 3).choose(np.array(scores, np.float32), [])
+
+
+def test_a_model_may_score_more_tokens_than_its_vocabulary_has(write_decoder: WriteDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that make a matrix even: they say nothing, and end nothing."""
+    with assistant(write_decoder("llama", "Q8_0", vocabulary=True), context=64) as opened:
+        want = [t.id for t in opened.complete("the cat", most=9)]
+        monkeypatch.setattr(type(opened.vocabulary), "__len__", lambda _: min(want))
+        got = list(opened.complete("the cat", most=9))
+        assert [t.id for t in got] == want and {t.text for t in got} == {""}
 
 
 def test_turns_compute_only_what_is_new(write_decoder: WriteDecoder) -> None:

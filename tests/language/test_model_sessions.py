@@ -69,7 +69,7 @@ def test_weights_are_computed_on_as_they_are_stored(write_decoder: WriteDecoder,
 
 
 def test_sensitive_weights_meet_16_bits(write_decoder: WriteDecoder) -> None:
-    """By default the down projections at both ends; a list instead of it; all of them are the other precision."""
+    """By default the head and the down projections at both ends; a list instead of it; all of them are the other precision."""
     path = write_decoder("llama", "Q8_0")
     want, errors = reference_scores(path, IDS), {}
     for protect in (None, (), ("*ffn_down*",), ("*",)):
@@ -77,9 +77,9 @@ def test_sensitive_weights_meet_16_bits(write_decoder: WriteDecoder) -> None:
             got = model.compute(IDS, model.sequence(), scored=len(IDS)).copy()
         errors[protect] = 1 - correlation(got, want)
     assert errors["*",] < 1e-5 < errors[None] <= errors[()] and errors["*ffn_down*",] <= errors[()]
-    names = [f"blk.{i}.{role}.weight" for i in range(6) for role in ("ffn_up", "ffn_down")]
+    names = [*(f"blk.{i}.{role}.weight" for i in range(6) for role in ("ffn_up", "ffn_down")), "output.weight"]
     default = precision_of("w4a8", names, None)
-    assert [n for n in names if default.of(n) == "int16"] == [f"blk.{i}.ffn_down.weight" for i in (0, 1, 4, 5)]
+    assert [n for n in names if default.of(n) == "int16"] == [*(f"blk.{i}.ffn_down.weight" for i in (0, 1, 4, 5)), "output.weight"]
     assert {precision_of("w4a16", names, ()).of(n) for n in names} == {"int16"}
     with pytest.raises(OptionError, match=r"the protected weights 'down' are none of the model's"):
         LanguageModel(path, protect=("down",))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hetsched.errors import ExecutionError, OptionError
-from hetsched.language.pages import CacheShape, PagePool, PageTable
+from hetsched.language.cache_shape import CacheShape
+from hetsched.language.pages import PagePool, PageTable
 
 SHAPE = CacheShape(layers=2, heads=4, kv_heads=2, head_dim=16, page=16)
 

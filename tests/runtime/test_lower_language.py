@@ -175,7 +175,7 @@ ANSWER = [504, 3575, 282, 4649, 314, 7042, 30, 2]
 
 
 @pytest.mark.real_models
-@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'python tests/models/fetch.py models smollm2-135m-q4_1'")
+@pytest.mark.skipif(not MODEL.is_file(), reason=f"{MODEL.name} is absent: run 'make models'")
 @pytest.mark.parametrize("precision", ["f32", "w8a8"])
 def test_the_capital_of_france(plan_by_hand: HandPlan, precision: str) -> None:
     """A prefill of prompt and answer, by a plan: every position predicts the next token of the answer."""

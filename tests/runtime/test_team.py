@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ from hetsched.passes import standard
 from hetsched.plans import Plan
 from hetsched.runtime import compile as compile_plan
 from hetsched.runtime import make_inputs
+from hetsched.runtime.affinity import allowed, cores_of
+from hetsched.runtime.team import Team
+from hetsched_kernels.movement import fill
+from hetsched_kernels.program import Call, compile_program, counters
 
 
 @pytest.fixture
@@ -56,6 +61,25 @@ def test_two_cores_compute_what_one_does(graph: Any, plan_by_hand: Callable[...,
     assert {s.name for s in result.trace.spans if s.kind == "op"} == {op.name for op in graph.ops}
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core, or no pinning")
+def test_threads_move_to_other_cores_between_runs() -> None:
+    """The first threads, the leader among them, are where they are told; the others are not lost."""
+    old = threading.enumerate()
+    team, steps = Team(two_cores(), 16), compile_program([[Call(fill, ("uint64",), (np.zeros(8, np.uint64), np.ones(1, np.uint64)))]])
+    shared, stop, stamps = counters(1), np.zeros(1, np.int64), np.zeros(0, np.int64)
+    first, last = cores_of(two_cores())
+    try:
+        for turn, to in ((0, (first, last)), (1, (last,)), (1, (last, first)), (2, (first, last))):
+            team.move(to)
+            team.run(steps.table, steps.steps, shared, stop, stamps, 0, 1, turn, len(to))
+            assert os.sched_getaffinity(0) == {to[0]}
+            new = [t.native_id for t in threading.enumerate() if t not in old]
+            assert [os.sched_getaffinity(i) for i in new if i is not None] == [{first if to[0] == last else last}]
+    finally:
+        team.close()
+    assert os.sched_getaffinity(0) == allowed()
+
+
 def test_a_run_that_is_out_of_time_stops_and_can_be_repeated(graph: Any, plan_by_hand: Callable[..., Plan]) -> None:
     feeds, others = make_inputs(graph, 0), make_inputs(graph, 1)
     with compile_plan(graph, plan_by_hand(graph, lambda i: two_cores())) as executable:
@@ -64,3 +88,19 @@ def test_a_run_that_is_out_of_time_stops_and_can_be_repeated(graph: Any, plan_by
             with pytest.raises(ExecutionError, match="time limit"):
                 executable.run(others, repeat=1_000_000, timeout_s=0.05)
             np.testing.assert_array_equal(executable.run(feeds).outputs["y"], expected)
+
+
+def test_where_threads_cannot_be_pinned_all_cores_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert allowed.__wrapped__() == frozenset(range(os.cpu_count() or 1))
+
+
+def test_what_is_closed_does_not_wait_for_threads_that_have_ended() -> None:
+    out, team = np.zeros(64, np.uint64), Team(two_cores(), 1)
+    program, shared, stop = compile_program([[Call(fill, ("uint64",), (out, np.ones(1, np.uint64)))]]), counters(1), np.zeros(1, np.int64)
+    team.run(program.table, program.steps, shared, stop, np.zeros(0, np.int64), 0, 1, 0)
+    assert (out == 1).all()
+    team.close()
+    team.close()
+    with pytest.raises(ExecutionError, match="computes no more"):
+        team.run(program.table, program.steps, shared, stop, np.zeros(0, np.int64), 0, 1, 1)

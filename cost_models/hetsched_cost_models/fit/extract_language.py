@@ -1,6 +1,7 @@
 """Makes the data of the language fits: ``python -m hetsched_cost_models.fit.extract_language [MEASUREMENTS]``.
 
-From ``llm.csv`` the rows whose model, chip and engine are known, each once. Bits are those of a stored weight with its scales. Left out
+From ``llm.csv`` the rows whose model, chip and engine are known, each once. Bits are those of a stored weight with its scales, on average
+over the layers and the head, which engines store in more bits. A prompt of unknown length has that of its time and rate. Left out
 are the rates of runs of minutes, whose phones throttle (the same model and engine decode 28.6 tokens a second cold and 16.5 in such a
 run; their joules a token are kept), of prompts that run no faster than decoding (they are fed token by token) or faster than their
 weights can be read, and of clocks that were held down. So are Genie's row that does not say how its weights are stored, and those whose
@@ -19,6 +20,7 @@ from pathlib import Path
 from hetsched.soc_files import load_soc
 from hetsched_cost_models.fit.language_data import FIELDS, MODEL_FIELDS, MODELS_FILE, ROWS_FILE
 from hetsched_cost_models.fit.rows_file import write_rows
+from hetsched_cost_models.parameters import head_bits
 
 MEASUREMENTS = Path("../shared/measurements")
 #: Part of a chip's name, first match wins. The M4 Max, the X2 Elite and others have no SoC file.
@@ -32,8 +34,9 @@ _CHIPS = (
     ("a17 pro", "apple-a17-pro"), ("a16", "apple-a16"), ("a15", "apple-a15"), ("m3", "apple-m3"), ("m5", "apple-m5"),
     ("9000", "dimensity-9000"), ("9400", "dimensity-9400"), ("9500", "dimensity-9500"),
 )  # fmt: skip
+#: Of a weight of the layers; those of k-quants are llama.cpp's mixtures, from its file sizes of 7B models (from memory).
 _BITS = (
-    ("q2_k", 3.35), ("q3_k_m", 3.91), ("q4_k_s", 4.58), ("q4_k_m", 4.85), ("q4_0", 4.55), ("q4_1", 5.0), ("q5_k_m", 5.69), ("q6_k", 6.56),
+    ("q2_k", 3.28), ("q3_k_m", 3.86), ("q4_k_s", 4.54), ("q4_k_m", 4.81), ("q4_0", 4.5), ("q4_1", 5.0), ("q5_k_m", 5.67), ("q6_k", 6.56),
     ("q8", 8.5), ("bf16", 16.0), ("fp16", 16.0), ("f16", 16.0), ("fp32", 32.0),
     ("w8a8", 8.0), ("int8 palett", 8.0), ("int4/int8", 6.0), ("w2", 2.2), ("2-bit", 2.6), ("int8 / 4", 4.5), ("int8", 8.0), ("8-bit", 8.5),
     ("4", 4.5),
@@ -47,8 +50,8 @@ _ENGINES = (
 _DEFAULT_BITS = 4.5
 #: Genie's 4-bit weights have one scale a channel, not one a block.
 _QNN_BITS = 4.0
-#: ExecuTorch's 4-bit models (8da4w, SpinQuant): groups of 32, and 8 bits for the head (their READMEs and model cards, from memory).
-_GROUPS, _GROUP_BITS, _HEAD_BITS = ("8da4w", "spinquant", "qat+lora"), 4.5, 8.0
+#: ExecuTorch's 4-bit models whose head has bits of its own: groups of 32, as the README of its Llama example says.
+_GROUPS = ("8da4w", "spinquant", "qat+lora")
 #: Tokens that no run makes in less than minutes.
 _SUSTAINED = 4096
 #: A prompt that runs less than this much faster than decoding is fed token by token.
@@ -75,12 +78,17 @@ def _leading(text: str) -> str:
     return found.group() if found else "0"
 
 
-def _bits(quant: str, engine: object, head: float) -> float:
-    """Of a stored weight on average; ``head``: share of the weights that are the head's."""
-    if any(name in quant.lower() for name in _GROUPS):
-        return round((1.0 - head) * _GROUP_BITS + head * _HEAD_BITS, 2)
-    found = _first(_BITS, quant.lower()) or _DEFAULT_BITS
-    return _QNN_BITS if engine == "qnn" and found == _DEFAULT_BITS else float(str(found))
+def _bits(quant: str, engine: object, head: float) -> tuple[float, float]:
+    """Of a stored weight on average, and the share of weights in k-quants; ``head``: share of the weights that are the head's."""
+    name = quant.lower()
+    body = float(str(_first(_BITS, name) or _DEFAULT_BITS))
+    if engine == "qnn" and body == _DEFAULT_BITS:
+        return _QNN_BITS, 0.0
+    own = head_bits(str(engine)) if engine == "llama.cpp" or any(group in name for group in _GROUPS) else None
+    average = body if own is None or body >= own else round((1.0 - head) * body + head * own, 2)
+    if engine != "llama.cpp" or (own is not None and body > own):
+        return average, 0.0
+    return average, 1.0 if "_k" in name else round(head, 3)
 
 
 def _sustained(r: Mapping[str, str]) -> bool:
@@ -92,16 +100,24 @@ def _prefill(r: Mapping[str, str], weight_bytes: float, chip: str) -> str:
     """Tokens a second of a prompt; empty: not measured, or not what it says."""
     if r["source"].startswith(_AIHUB) and r["ttft_ms"]:
         return f"{_AIHUB_PROMPT * 1e3 / float(r['ttft_ms']):.5g}"
-    rate, decode, prompt = r["prefill_tok_s"], r["decode_tok_s"], int(_leading(r["prompt_tokens"]))
+    rate, decode, prompt = r["prefill_tok_s"], r["decode_tok_s"], int(_prompt(r))
     fed = rate and decode and float(rate) < _BATCHED * float(decode)
     cached = rate and prompt and prompt / float(rate) < weight_bytes / load_soc(chip).memory.peak_bytes_s.value
     return "" if fed or cached else rate
 
 
+def _prompt(r: Mapping[str, str]) -> str:
+    """Tokens of the prompt: as stated, or what its rate makes of the time to the first token; 0: neither is said."""
+    stated = _leading(r["prompt_tokens"])
+    if stated != "0" or not (r["ttft_ms"] and r["prefill_tok_s"]):
+        return stated
+    return str(round(float(r["ttft_ms"]) * float(r["prefill_tok_s"]) / 1e3))
+
+
 def _context(r: Mapping[str, str]) -> int:
     """Tokens in the cache, or for which it was made; 0: not said."""
     depth = re.search(r"depth (\d+)", r["engine"])
-    stated = next((n for n in (_leading(r["context"]), _leading(r["prompt_tokens"])) if n != "0"), "0")
+    stated = next((n for n in (_leading(r["context"]), _prompt(r)) if n != "0"), "0")
     return int(stated) + (int(depth.group(1)) if depth else 0)
 
 
@@ -143,12 +159,12 @@ def main(arguments: Sequence[str]) -> int:
         harness = "app" if "react-native" in r["source"] else "bench"
         threads = re.search(r"CPU (\d) thr", r["processor"])
         head = float(model["head_gparams"]) / float(model["gparams"])
-        bits = _bits(r["quant"] or stated.get(_kin(r), ""), engine, head)
+        bits, k_quants = _bits(r["quant"] or stated.get(_kin(r), ""), engine, head)
         weight_bytes = 1e9 * float(model["gparams"]) * bits / 8.0
         prefill, decode = ("", "") if _sustained(r) else (_prefill(r, weight_bytes, chip), r["decode_tok_s"])
-        values = (r["model"], *(model[n] for n in MODEL_FIELDS), str(bits), chip,
+        values = (r["model"], *(model[n] for n in MODEL_FIELDS), str(bits), str(k_quants), chip,
                   _unit(r["processor"], r["engine"]), engine, harness, threads.group(1) if threads else "0", str(_context(r)),
-                  _leading(r["prompt_tokens"]), prefill, decode, r["j_per_token"], r["source"])  # fmt: skip
+                  _prompt(r), prefill, decode, r["j_per_token"], r["source"])  # fmt: skip
         rows.append(dict(zip(FIELDS, values, strict=True)))
     write_rows(ROWS_FILE, FIELDS, rows)
     print(f"{len(rows)} of {len(measured)} rows")

@@ -12,7 +12,7 @@ ROWS_FILE, MODELS_FILE = _DATA / "language_rates.csv", _DATA / "language_models.
 #: Of a model.
 MODEL_FIELDS = ("gparams", "kv_bytes_per_token", "layers", "head_gparams", "width")
 FIELDS = (
-    "model", *MODEL_FIELDS, "bits", "chip", "unit", "engine", "harness", "threads", "context", "prompt",
+    "model", *MODEL_FIELDS, "bits", "k_quants", "chip", "unit", "engine", "harness", "threads", "context", "prompt",
     "prefill_tok_s", "decode_tok_s", "j_per_token", "source",
 )  # fmt: skip
 #: No measured cache is longer; what a source calls its context may be a limit.
@@ -23,7 +23,8 @@ _LONGEST = 8000
 class Rate:
     """One measured language model: parameters read a token, cache bytes a token, and tokens a second (0: not measured).
 
-    ``head``: parameters of the products that make scores, of which a prompt needs those of its last token; ``width``: of all query heads.
+    ``head``: parameters of the products that make scores, of which a prompt needs those of its last token; ``width``: of all query heads;
+    ``bits``: of a stored weight on average; ``k_quants``: share of the weights that llama.cpp stores in them.
     """
 
     model: str
@@ -33,6 +34,7 @@ class Rate:
     head: float
     width: int
     bits: float
+    k_quants: float
     chip: str
     unit: str
     engine: str
@@ -58,7 +60,7 @@ def rates() -> tuple[Rate, ...]:
         return tuple(
             Rate(
                 r["model"], 1e9 * float(r["gparams"]), float(r["kv_bytes_per_token"]), int(r["layers"]),
-                1e9 * float(r["head_gparams"]), int(r["width"]), float(r["bits"]), r["chip"],
+                1e9 * float(r["head_gparams"]), int(r["width"]), float(r["bits"]), float(r["k_quants"]), r["chip"],
                 r["unit"], r["engine"], r["harness"] == "app", int(r["threads"]), min(int(r["context"]), _LONGEST), int(r["prompt"]),
                 float(r["prefill_tok_s"] or 0), float(r["decode_tok_s"] or 0), float(r["j_per_token"] or 0), r["source"],
             )

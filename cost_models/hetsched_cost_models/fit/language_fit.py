@@ -1,13 +1,14 @@
 """Fits :mod:`hetsched_cost_models.language_form` to public rates of language models, cross-validated by model x SoC.
 
-Few paces are worth a parameter: those that a fit finds near 1 are 1, and the others are fitted again.
+Few paces are worth a parameter: those that a fit finds near 1 are 1, and the others are fitted again. Prompts are fitted after tokens,
+whose parameters they need: those of a fit without a group's tokens where that group is left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,14 +17,12 @@ from hetsched.soc_files import load_soc
 from hetsched_cost_models.fit.intervals import COVERAGE
 from hetsched_cost_models.fit.language_data import Rate
 from hetsched_cost_models.fit.scores import weighted_quantile
-from hetsched_cost_models.language_form import Form, Place, Step, usual_place
+from hetsched_cost_models.language_form import Form, Place, Step, seconds_of, usual_place
 from hetsched_cost_models.work import BoolArray, FloatArray
 
 FOLDS = 10
 #: How soon errors stop counting, step by step: far ones pull first, so that the minimum does not depend on where a fit starts.
 _SOFT = (0.5, 1.5, 3.0)
-#: Bits of llama.cpp's k-quants, as :mod:`hetsched_cost_models.fit.extract_language` writes them.
-K_BITS = (3.35, 3.91, 4.58, 4.85, 5.69, 6.56)
 #: Fewer groups have no pace of their own.
 _LEAST = 2
 #: Tokens of a prompt whose length is not said: that of llama.cpp's and LiteRT's benchmarks.
@@ -39,24 +38,32 @@ def _place(chip: str, unit: str, threads: int) -> Place:
     return usual_place(load_soc(chip), unit, threads)
 
 
-def step_of(rate: Rate, phase: str) -> Step:
-    """What was timed. A cache that is made for more than a prompt (LiteRT, Genie) is attended to as a whole."""
+def step_of(rate: Rate, phase: str, decode: Mapping[str, float] | None = None) -> Step:
+    """What was timed. A cache that is made for more than a prompt (LiteRT, Genie) is attended to as a whole.
+
+    Args:
+        rate: the row.
+        phase: ``decode`` or ``prefill``.
+        decode: parameters of decoding, of which a prompt's first part is made; None: that part is 0.
+    """
     place = _place(rate.chip, rate.unit, rate.threads)
-    unpacked = float(rate.engine == "llama.cpp" and rate.bits in K_BITS)
     weights = rate.params * rate.bits / 8.0
+    token = Step(place, rate.engine, 1, rate.params, 0.0, weights, rate.kv_bytes * rate.context, rate.layers, rate.bits, rate.k_quants)
     if phase == "decode":
-        cache = rate.kv_bytes * rate.context
-        return Step(place, rate.engine, 1, rate.params, 0.0, weights, cache, rate.layers, rate.bits, unpacked)
+        return token
     tokens = rate.prompt or _USUAL_PROMPT
     seen = rate.context if rate.context > tokens else (tokens + 1) / 2.0
     products = (rate.params - rate.head) * tokens + rate.head
     attended = 2.0 * rate.layers * rate.width * tokens * seen
-    return Step(place, rate.engine, tokens, products, attended, weights, 0.0, rate.layers, rate.bits, unpacked)
+    return Step(
+        place, rate.engine, tokens, products, attended, weights, 0.0, rate.layers, rate.bits, rate.k_quants,
+        0.0 if decode is None else seconds_of(replace(token, cache_bytes=0.0), "decode", decode),
+    )  # fmt: skip
 
 
-def form_of(rows: Sequence[Rate], phase: str) -> tuple[Form, FloatArray]:
-    """The steps of ``rows``, and the logarithms of their measured seconds."""
-    steps = [step_of(r, phase) for r in rows]
+def form_of(rows: Sequence[Rate], phase: str, decode: Mapping[str, float] | None = None) -> tuple[Form, FloatArray]:
+    """The steps of ``rows``, and the logarithms of their measured seconds; ``decode`` as in :func:`step_of`."""
+    steps = [step_of(r, phase, decode) for r in rows]
     return Form(steps, phase), np.log([s.tokens / getattr(r, phase) for s, r in zip(steps, rows, strict=True)])
 
 
@@ -70,15 +77,17 @@ def priors(rows: Sequence[Rate], phase: str) -> dict[str, tuple[float, float]]:
     own = {n for n in seen if n.count("/") < 3 or seen[n] != seen[n.rpartition("/")[0]]}
     found = {n: (1.0, _PACE_RIDGE) for n in sorted(own) if len(seen[n]) >= _LEAST}
     if phase == "prefill":
-        return {"gemm": (0.1, _RATE_RIDGE), "start_s": (0.03, _RATE_RIDGE)} | found
+        return {"gemm": (0.1, _RATE_RIDGE)} | found
     return {"lanes": (0.05, _RATE_RIDGE), "unpack": (1.0, _PACE_RIDGE), "layer_s": (1e-4, _RATE_RIDGE)} | found
 
 
-def fit(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]]) -> FloatArray:
-    """Logarithms of the parameters ``names``, from their priors; every group counts alike."""
+def fit(
+    rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]], decode: Mapping[str, float] | None = None
+) -> FloatArray:
+    """Logarithms of the parameters ``names``, from their priors; every group counts alike. ``decode`` as in :func:`step_of`."""
     from scipy.optimize import least_squares
 
-    (form, measured), count = form_of(rows, phase), Counter(r.group for r in rows)
+    (form, measured), count = form_of(rows, phase, decode), Counter(r.group for r in rows)
     root = np.sqrt([1.0 / count[r.group] for r in rows])
     prior, ridge = np.log([v for v, _ in names.values()]), np.array([w for _, w in names.values()])
 
@@ -97,10 +106,12 @@ def parameters(names: Mapping[str, tuple[float, float]], x: FloatArray) -> dict[
     return dict(zip(names, np.exp(x).tolist(), strict=True))
 
 
-def needed(rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+def needed(
+    rows: Sequence[Rate], phase: str, names: Mapping[str, tuple[float, float]], decode: Mapping[str, float] | None = None
+) -> dict[str, float]:
     """The parameters of ``names`` by name, without paces near 1: the others are fitted again until none is."""
     while True:
-        found = parameters(names, fit(rows, phase, names))
+        found = parameters(names, fit(rows, phase, names, decode))
         kept = {n: names[n] for n, v in found.items() if not n.startswith("pace/") or abs(np.log(v)) >= NEAR_ONE}
         if len(kept) == len(names):
             return found
@@ -157,10 +168,19 @@ def fitted(rows: Sequence[Rate], phase: str) -> LanguageFit:
     for i in range(FOLDS):
         part = set(groups[i::FOLDS])
         out = [j for j, r in enumerate(picked) if r.group in part]
-        p = needed([r for r in picked if r.group not in part], phase, names)
-        form, measured = form_of([picked[j] for j in out], phase)
+        decode = _decoding(rows, phase, part)
+        p = needed([r for r in picked if r.group not in part], phase, names, decode)
+        form, measured = form_of([picked[j] for j in out], phase, decode)
         apart[out] = measured - form.log_seconds(p)
-    return LanguageFit(phase, tuple(picked), needed(picked, phase, names), apart)
+    return LanguageFit(phase, tuple(picked), needed(picked, phase, names, _decoding(rows, phase, set())), apart)
+
+
+def _decoding(rows: Sequence[Rate], phase: str, without: Set[str]) -> dict[str, float] | None:
+    """Parameters of decoding fitted to other groups, where the phase needs them."""
+    if phase == "decode":
+        return None
+    picked = [r for r in rows if r.decode > 0 and r.group not in without]
+    return needed(picked, "decode", priors(picked, "decode"))
 
 
 def seen(rows: Sequence[Rate]) -> dict[str, set[str]]:
@@ -183,6 +203,19 @@ def half_widths(found: LanguageFit) -> dict[str, float]:
         weights = np.array([1.0 / groups[r.group] if m else 0.0 for r, m in zip(found.rows, mine.tolist(), strict=True)])
         out[case] = weighted_quantile(np.abs(found.apart), weights, min(1.0, COVERAGE * (len(groups) + 1) / len(groups)))
     return {"seen": min(out.values()), "unseen": max(out.values())}
+
+
+def coverage(found: LanguageFit) -> float:
+    """Share of measured rates in the 80 % interval, whose width is that of the other chips; every model x chip counts alike."""
+    chips, inside = np.array([r.chip for r in found.rows]), np.zeros(len(found.rows))
+    for chip in sorted(set(chips.tolist())):
+        other = chips != chip
+        rows = tuple(r for r, o in zip(found.rows, other.tolist(), strict=True) if o)
+        widths = half_widths(replace(found, rows=rows, apart=found.apart[other]))
+        width = np.where(found.known, widths["seen"], widths["unseen"])
+        inside[~other] = (np.abs(found.apart) <= width)[~other]
+    groups = np.array([r.group for r in found.rows])
+    return float(np.mean([inside[groups == g].mean() for g in sorted(set(groups.tolist()))]))
 
 
 def file_text(fits: Mapping[str, LanguageFit]) -> str:

@@ -28,6 +28,8 @@ from hetsched_cost_models.work import FloatArray
 FILE, VERSION = "processors.yaml", 1
 _GOAL, _APPLE_GOAL, _FASTER_GOAL, _DECODE_GOAL, _PREFILL_GOAL, _POWER_GOAL = 0.20, 0.25, 0.90, 0.20, 0.30, 0.20
 
+#: Shares of measured rates that an 80 % interval may hold.
+_COVERED = (0.72, 0.88)
 #: Pairs whose measured times differ by less can hardly be told.
 _APART = {1.1: "at least a tenth apart", 1.25: "at least a quarter apart"}
 
@@ -129,6 +131,10 @@ def _language(f: Fits) -> Iterator[Figure]:
             found = fit.medians(mine)
             name = f"{phase}, engines {what} on the chip with other models: median"
             yield _figure(name, None, float(np.median(found)), f"{len(found)} model x chip")
+        inside = language_fit.coverage(fit)
+        within = f"{_COVERED[0]:.0%}-{_COVERED[1]:.0%}"
+        what = f"{phase}, 80 % interval as wide as other chips' says: covers"
+        yield Figure(what, within, f"{inside:.1%}", _COVERED[0] <= inside <= _COVERED[1])
         for app, what in ((False, "benchmarks"), (True, "phone apps")):
             own = [e for r, e in zip(fit.rows, fit.errors.tolist(), strict=True) if r.app == app]
             if own:

@@ -11,6 +11,7 @@ from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.lower.lowering import Array, Lowering, bits
 from hetsched.runtime.lower.splitting import MANY
 from hetsched_kernels import attention, heads, norm, rotary, sampling, search
+from hetsched_kernels.sampling_scratch import sample_scratch
 from hetsched_kernels.tile import COLS
 
 
@@ -78,7 +79,7 @@ def sample(low: Lowering) -> None:
         return
     k, p = low.op.attr_int("k", 40) if method == "top_k" else 0, low.op.attr_float("p", 0.95) if method == "top_p" else 1.0
     state = np.arange(rows, dtype=np.uint64) + np.uint64(low.op.attr_int("seed", 0))
-    scratch = low.scratch(sampling.sample_scratch(width), np.float32)
+    scratch = low.scratch(sample_scratch(width), np.float32)
     terms = (rows, width, low.op.attr_float("temperature", 1.0), k, p, 1.0)
     low.emit(sampling.sample_f32, x, np.zeros(0, np.int64), low.raw_output(), state, scratch, *terms)
 
