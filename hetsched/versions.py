@@ -1,7 +1,8 @@
 """The version header: what a file asks of the runtime that loads it, in one place for all files of ours.
 
-Plans, bundles, prefixes, updates and accepted guesses say the oldest runtime that reads them, how their numbers are quantized, and what
-their operators mean. A file that asks for something else is refused in one sentence, before anything else of it is looked at.
+Plans, prefixes, updates and accepted guesses say the oldest runtime that reads them, how their numbers are quantized, and what their
+operators mean; bundles, which a vendor's runtime computes, say the last two. A file that asks for something else is refused in one
+sentence, before anything else of it is looked at.
 """
 
 from __future__ import annotations

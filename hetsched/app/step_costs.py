@@ -90,7 +90,7 @@ def _measured(kept: Path, model: Path, chip: SoC, precision: str, kv: str, progr
 def _write(kept: Path, steps: StepTimes) -> None:
     from hetsched.files import write_atomically
 
-    with suppress(OSError):
+    with suppress(OSError, OptionError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, steps.model_dump_json().encode())
 

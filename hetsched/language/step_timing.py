@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from hetsched.errors import OptionError
 from hetsched.graph import Graph
+from hetsched.language.decode_graph import first_layers
 from hetsched.language.sampling import Chooser, Sampling
 from hetsched.language.session import FEW_TOKENS, PROMPT_TOKENS, LanguageModel
 from hetsched.language.step_spans import Recorder
-from hetsched.passes.early_layers import EarlyLayers
 from hetsched.step_times import Points, StepTimes
 from hetsched.trace import Trace
 from hetsched_cost_models.host.timing import pinned
@@ -63,7 +63,7 @@ class _Timed(LanguageModel):
         count = max(sum(op.type == "GroupQueryAttention" for op in self.graph.ops), 1)
         wanted = max(2, -(-nbytes * count // max(weights, 1)))
         try:
-            EarlyLayers(wanted)(self.graph)
+            first_layers(self.graph, wanted)
         except OptionError:
             return 0
         return wanted
@@ -77,7 +77,7 @@ class _Timed(LanguageModel):
 
     def cut_to(self, layers: int) -> Graph:
         """The graph of the first layers."""
-        return EarlyLayers(layers)(self.graph) if layers else self.graph
+        return first_layers(self.graph, layers)
 
     def runs(self, count: int, rows: int, position: int, layers: int) -> tuple[list[float], list[dict[str, float]]]:
         """``count`` runs of a step, one right after another: seconds of the whole, and of parts by the operator that begins there.

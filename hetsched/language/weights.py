@@ -123,7 +123,7 @@ class PackedStore:
 
     def save(self) -> None:
         """Write what was packed anew, with what the file had, for the next process."""
-        if all(n in self._known for n in self._new):
+        if self.complete:
             return
         every = {n: self.get(n, _impossible) for n in (*self._known, *self._new)}
         at, index = 0, {}

@@ -323,6 +323,6 @@ def serve(mail: InI64, own: OutI64, thunk: int, slots: int, place: int, spins: i
         for i in range(1, MAIL):
             own[i] = load_acquire(mail, at + i)
         if load_acquire(mail, 0) < number + MAILS // 2:  # else it may have been overwritten meanwhile
-            own[0] = number
+            store_release(own, 0, number)  # what earlier runs are made of is not looked at any more
             if place < own[MAIL_THREADS]:
                 _call(thunk, slots)

@@ -7,7 +7,7 @@ before that goes back to the state at its start and on to the time of the change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -170,6 +170,11 @@ class Machine:
                 works = waking
         self.woken_s[queue] = works[0].fixed_s if works else 0.0
         return works
+
+    def rest(self, queues: Iterable[int], seconds: float) -> None:
+        """Let queues that have nothing to do have had nothing for so long."""
+        for q in queues:
+            self._idle_since_s[q] = min(self._idle_since_s[q], self.env.now - seconds)
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Change the queues' rates of computation; work in flight goes on at the new ones."""

@@ -2,6 +2,7 @@
 
 The part repeats back to back meanwhile, so that what a token takes is a mean over all moments at which the streams' inputs arrive. A
 prompt comes once: what it takes is the mean of some that begin at moments of their own, each on a phone that has had the streams alone.
+It repeats at that pace, and wakes up what would have rested, so that all that one does is counted once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hetsched.costs import FloatArray
 from hetsched.trace import Trace
 from hetsched_simulations.bandwidth import Bus
 from hetsched_simulations.device import Device
+from hetsched_simulations.flow import SOON_S
 from hetsched_simulations.history import Mode
 from hetsched_simulations.jobs import Part
 from hetsched_simulations.machine import Intervals, Machine, Observer
@@ -107,7 +109,7 @@ class Patterns:
         key = (level, part, self.device.other_bytes_s, tuple(rates[q] for q in used))
         if key not in self.found:
             once = part is not None and part.phase == "prefill"
-            self.found[key] = self._simulated(self.streams[level], commands, rates, rested_s if once else None)
+            self.found[key] = self._simulated(self.streams[level], commands, rates, rested_s + SOON_S if once else None)
         return self.found[key]
 
     def _commands(self, level: int, part: Part) -> tuple[Command, ...]:
@@ -126,7 +128,8 @@ class Patterns:
         outcomes, arrivals = arrive(queues, 2 * period, period)
         ends: list[float] = []
         if commands:
-            env.process(repeat(queues, len(streams), commands, ends, 2 * period))
+            every_s = expected_s if once and expected_s < STARVED_S else 0.0
+            env.process(repeat(queues, len(streams), commands, ends, 2 * period, every_s=every_s, rested_s=rested_s or 0.0))
         env.run(until=period)
         queues.machine.settle()
         sums, moved, cached = meter.sums, meter.moved, meter.cached

@@ -173,10 +173,19 @@ def _watch(queues: SharedQueues, stream: Stream, done: Fence, outcome: StreamOut
 
 
 def repeat(
-    queues: SharedQueues, index: int, commands: tuple[Command, ...], ends_s: list[float], until_s: float
-) -> Generator[Event, Any, None]:
-    """Repeat the same back to back until then; appends when each has ended."""
+    queues: SharedQueues, index: int, commands: tuple[Command, ...], ends_s: list[float], until_s: float, *,
+    every_s: float = 0.0, rested_s: float = 0.0,
+) -> Generator[Event, Any, None]:  # fmt: skip
+    """Repeat the same until then, back to back but not more often than ``every_s`` on average; appends when each has ended.
+
+    Before each, queues that nobody else uses have rested for ``rested_s``.
+    """
+    others = {c.queue for s in queues.streams if isinstance(s, Stream) for c in s.commands}
+    own = {c.queue for c in commands} - others
     while float(queues.env.now) < until_s:
+        if (early_s := len(ends_s) * every_s - float(queues.env.now)) > 0:
+            yield queues.env.timeout(early_s)
+        queues.machine.rest(own, rested_s)
         yield queues.submit(index, len(ends_s), commands).wait()
         ends_s.append(float(queues.env.now))
 

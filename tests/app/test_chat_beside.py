@@ -53,6 +53,17 @@ def test_alone_in_the_shared_run_it_is_the_chat_of_one_plan(plans: tuple[Path, P
     assert sum(shared.summary()["energy_j"].values()) == pytest.approx(sum(s["energy_j"].values()), rel=1e-9 if exact else 1e-2)
 
 
+@pytest.mark.parametrize("generate", [1, 20])
+def test_short_answers_draw_what_they_do_op_by_op(plans: tuple[Path, Path], generate: int) -> None:
+    """A prompt that has to wake the NPU up counts once on every rail; that of the GPU, which tokens wake up, leaks in its sleep."""
+    asked = {"duration": 3, "chat": f"prompt=64,generate={generate}", "think": "300ms"}
+    exact, fast = (simulate_together([plans[1]], Scenario.of({**asked, "exact": e}), rates=()).summary() for e in (True, False))
+    assert fast["models"][0]["turns"] == exact["models"][0]["turns"] > 5
+    rails = {"dynamic/cpu", "dynamic/gpu", "dynamic/npu", "leakage/cpu", "leakage/npu", "dram"}
+    for rail in sorted(rails):
+        assert fast["energy_j"][rail] == pytest.approx(exact["energy_j"][rail], rel=1e-2), rail
+
+
 def test_under_contention_first_tokens_take_longer(plans: tuple[Path, Path]) -> None:
     at = Scenario.of({"duration": 60, **CHAT})
     run = [simulate_together([*[plans[0]] * n, plans[1]], at, rates=[40.0] * n).summary() for n in range(4)]

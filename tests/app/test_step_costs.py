@@ -161,3 +161,16 @@ def test_what_is_forced_apart_cannot_be_generated(model: Path, chip: SoC) -> Non
     keep_step_times(model, chip, "", made_up())
     with pytest.raises(InfeasibleError, match="one queue of this machine"):
         planned(model, chip, forced={"model.norm": "cpu:0", "lm_head": "cpu:1"})
+
+
+def test_times_that_cannot_be_kept_are_no_error(chip: SoC, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache folder is a file, or the place of the kept times is a folder."""
+    keep_step_times(model, chip, "fp16", made_up())
+    (kept,) = cache_folder().glob("steps-*.json")
+    kept.unlink()
+    kept.mkdir()
+    keep_step_times(model, chip, "fp16", made_up())
+    assert kept.is_dir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    keep_step_times(model, chip, "fp16", made_up())

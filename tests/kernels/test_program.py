@@ -11,7 +11,8 @@ from hetsched_kernels import codes
 from hetsched_kernels.cast import cast
 from hetsched_kernels.elementwise import unary_f32
 from hetsched_kernels.nhwc import from_nhwc
-from hetsched_kernels.program import Call, compile_program, counters, run_program
+from hetsched_kernels.program import Call, addresses, compile_program, counters, run_program, serve, slots_of
+from hetsched_kernels.tables import MAIL, MAIL_THREADS, MAILS, mailbox
 
 NOT_WANTED = np.zeros(0, np.int64)
 
@@ -76,3 +77,24 @@ def test_a_stopped_program_leaves_its_calls_out() -> None:
     for threads in (1, 2):
         run_program(program.table, program.steps, counters(1), np.ones(1, np.int64), NOT_WANTED, 0, 1, threads, 0)
         assert (x > 0).all()
+
+
+def test_a_thread_that_serves_takes_the_newest_run_and_only_if_it_is_wanted() -> None:
+    steps, x = increments(1, 2)
+    program, shared, stop = compile_program(steps[:1]), counters(1), np.zeros(1, np.int64)
+    mail, own, (thunk,) = mailbox(), np.zeros(MAIL, np.int64), addresses([Call(run_program, (), ())])
+    for number in range(1, 3 * MAILS + 1):
+        slots = slots_of(Call(run_program, (), (program.table, program.steps, shared, stop, NOT_WANTED, 0, 1, 2, 0)))
+        if number < 3 * MAILS:
+            slots[:10] = 0  # nobody may look at these
+        mail[(1 + number % MAILS) * MAIL :][1 : 1 + slots.size] = slots
+        mail[0] = number
+    serve(mail, own, thunk, own[1:].ctypes.data, 2, 10)
+    assert (own[0], own[MAIL_THREADS], shared.max()) == (3 * MAILS, 2, 0)
+    own[0] = 0
+    serve(mail, own, thunk, own[1:].ctypes.data, 1, 10)
+    assert (x < 0).all()
+    own[0] = 0
+    serve(mail, own, thunk, own[1:].ctypes.data, 1, 10)
+    assert (x < 0).all()
+    assert shared.max() == 2

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
+import subprocess
+import sys
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +23,10 @@ from hetsched.plans import Plan
 from hetsched.runtime import compile as compile_plan
 from hetsched.runtime import make_inputs
 from hetsched.runtime.affinity import allowed, cores_of
+from hetsched.runtime.code import compiled
 from hetsched.runtime.team import Team
+from hetsched_kernels import codes
+from hetsched_kernels.binary import binary_int
 from hetsched_kernels.movement import fill
 from hetsched_kernels.program import Call, compile_program, counters
 
@@ -104,3 +112,154 @@ def test_what_is_closed_does_not_wait_for_threads_that_have_ended() -> None:
     team.close()
     with pytest.raises(ExecutionError, match="computes no more"):
         team.run(program.table, program.steps, shared, stop, np.zeros(0, np.int64), 0, 1, 1)
+
+
+NO_STAMPS = np.zeros(0, np.int64)
+two_needed = pytest.mark.skipif(len(allowed()) < 2, reason="one core")
+
+
+def mixing() -> tuple[Any, Any]:
+    """A program whose result tells of a call that was left out, made twice or made too early; and its memory, int64 [2, 4, 8]."""
+    x, one, shape = np.arange(64, dtype=np.int64), np.ones(1, np.int64), np.array([8], np.int64)
+    a, b, three = np.split(x[:32], 4), np.split(x[32:], 4), np.full(8, 3, np.int64)
+    times = [Call(binary_int, ("int64",), (a[i], three, b[i], codes.MUL, shape, one, one)) for i in range(4)]
+    plus = [Call(binary_int, ("int64",), (b[i], b[(i + 1) % 4], a[i], codes.ADD, shape, one, one)) for i in range(4)]
+    return compile_program([times, plus, times[:1], plus[:3]]), x
+
+
+def expected_after(turns: int) -> Any:
+    program, x = mixing()
+    for _ in range(turns):
+        Team("cpu", 1).run(program.table, program.steps, counters(4), np.zeros(1, np.int64), NO_STAMPS, 0, 4, 0)
+    return x
+
+
+class Mixed:
+    """The program on a team."""
+
+    def __init__(self, team: Team) -> None:
+        (self.program, self.x), self.team, self.turn = mixing(), team, 0
+        self.shared, self.stop = counters(4), np.zeros(1, np.int64)
+
+    def run(self, threads: int = 2) -> None:
+        turn, self.turn = self.turn, self.turn + (threads > 1)
+        self.team.run(self.program.table, self.program.steps, self.shared, self.stop, NO_STAMPS, 0, 4, turn, threads)
+
+
+@two_needed
+def test_thousands_of_short_runs_lose_and_repeat_nothing() -> None:
+    """Two teams, two programs each; the other thread spins, blocks, skips runs and is overtaken by more runs than the ring holds."""
+    rng, teams = random.Random(0), (Team(two_cores(), 20), Team(two_cores(), 5000))
+    mixed = [Mixed(team) for team in teams for _ in range(2)]
+    done = [0] * 4
+    try:
+        for _ in range(4000):
+            which = rng.randrange(4)
+            mixed[which].run(rng.choice((1, 2, 2, 2)))
+            done[which] += 1
+            if rng.random() < 0.01:
+                time.sleep(rng.choice((0, 1e-4, 1e-3)))
+    finally:
+        for team in teams:
+            team.close()
+    for m, turns in zip(mixed, done, strict=True):
+        np.testing.assert_array_equal(m.x, expected_after(turns))
+
+
+@two_needed
+def test_the_portable_path_loses_and_repeats_nothing() -> None:
+    """The same runs as numba compiles them for a processor of which nothing is known."""
+    test = f"{__file__}::test_thousands_of_short_runs_lose_and_repeat_nothing"
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test], capture_output=True, text=True, check=False,
+        env={**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+
+
+@two_needed
+def test_a_thread_that_is_late_makes_no_call_again_and_finds_what_it_looks_at() -> None:
+    """All runs are over before it looks; counters that were replaced meanwhile live until it has begun a later run."""
+    code, begin = compiled(), threading.Event()
+
+    def late(*args: Any) -> None:
+        begin.wait()
+        code.serve(*args)
+
+    team = Team(two_cores(), 100, code._replace(serve=late))
+    mixed = Mixed(team)
+    try:
+        for _ in range(20):
+            mixed.run()
+        old, mixed.shared, mixed.turn = weakref.ref(mixed.shared), counters(4), 0
+        for _ in range(3):
+            mixed.run()
+        assert old() is not None
+        begin.set()
+        runs = 23
+        while old() is not None and runs < 10_000:
+            mixed.shared, mixed.turn, runs = counters(4), 0, runs + 1
+            mixed.run()
+            time.sleep(1e-3)
+        assert old() is None
+    finally:
+        begin.set()
+        team.close()
+    np.testing.assert_array_equal(mixed.x, expected_after(runs))
+
+
+@two_needed
+@pytest.mark.parametrize("published", [False, True])
+def test_an_interrupt_leaves_no_run_half_done(published: bool) -> None:
+    """It comes before the other thread is told of a run, or just after."""
+    code, interrupts = compiled(), [0, 1, 0, 1, 0]
+
+    def signal(*args: Any) -> None:
+        now = interrupts.pop()
+        if published or not now:
+            code.signal(*args)
+        if now:
+            raise KeyboardInterrupt
+
+    team = Team(two_cores(), 100, code._replace(signal=signal))
+    mixed = Mixed(team)
+    try:
+        for interrupt in (False, True, False, True, False):
+            if interrupt:
+                with pytest.raises(KeyboardInterrupt):
+                    mixed.run()
+            else:
+                mixed.run()
+    finally:
+        team.close()
+    np.testing.assert_array_equal(mixed.x, expected_after(5))
+
+
+@two_needed
+@pytest.mark.parametrize("spins", [1, 1 << 16])
+def test_threads_end_when_what_they_belong_to_is_closed(spins: int) -> None:
+    """Whether they spin, block or have just begun."""
+    old = threading.enumerate()
+    for runs in (1, 1, 1, 30):
+        mixed = Mixed(Team(two_cores(), spins))
+        for _ in range(runs):
+            mixed.run()
+        mixed.team.close()
+        for thread in [t for t in threading.enumerate() if t not in old and t.name.startswith("hetsched core")]:
+            thread.join(60)
+            assert not thread.is_alive()
+        np.testing.assert_array_equal(mixed.x, expected_after(runs))
+
+
+@two_needed
+def test_a_program_that_was_stopped_runs_whole_again() -> None:
+    """A stopped run makes no call, but is a turn."""
+    team = Team(two_cores(), 100)
+    mixed = Mixed(team)
+    try:
+        for turn in range(200):
+            mixed.stop[0] = turn % 2
+            mixed.run()
+    finally:
+        team.close()
+    np.testing.assert_array_equal(mixed.x, expected_after(100))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hetsched.socs import SoC
 from hetsched_simulations import Simulation, simulate
 from hetsched_simulations.conditions import Conditions
 from hetsched_simulations.jobs import Jobs, Part
@@ -33,6 +34,14 @@ def parts(toys: SimpleNamespace) -> Any:
 
 def script(**more: Any) -> Conversation:
     return Conversation(256, 20, 30, 0.5, **more)
+
+
+def sleepy(toys: SimpleNamespace) -> SoC:
+    """The NPU sleeps after 100 ms."""
+    raw = toys.soc().model_dump()
+    asleep = {"after_s": {"value": 0.1, "estimated": "test"}, "exit_s": {"value": 5e-3, "estimated": "test"}}
+    raw["processors"][2]["idle_states"] = [{"name": "off", **asleep}]
+    return SoC.model_validate(raw)
 
 
 def camera(toys: SimpleNamespace, queue: int, seconds: float, rate: float = 30.0, priority: int = 0) -> Stream:
@@ -70,6 +79,31 @@ def test_alone_it_is_the_chat_of_the_path_for_jobs(toys: SimpleNamespace, path: 
     assert [d.ended_s for d in b.done] == pytest.approx([d.ended_s for d in a.done], rel=1e-9)
     assert b.tokens == a.tokens and shared.device.trace.counters["rate/tokens"].values
     assert shared.device.energy.total == pytest.approx(alone.energy.total, rel=1e-9)
+
+
+@BOTH
+def test_a_prompt_after_a_rest_is_charged_once(toys: SimpleNamespace, path: str) -> None:
+    """40 answers of a token; the NPU sleeps between them and takes 5 ms to come back, at 2 W at work and 0.2 W of leakage throughout."""
+    run = beside(toys, path, soc=sleepy(toys), said=said_at(0.5, 1))
+    jobs = run.device.jobs
+    assert jobs is not None and len(jobs.done) == 40
+    work_s = sum(PREFILL_S + TOKEN_S + 10e-6 * d.job.stages[-1].part.past for d in jobs.done)
+    assert run.device.energy.dynamic["npu"] == pytest.approx(2.0 * work_s)
+    assert run.device.energy.leakage["npu"] == pytest.approx(0.2 * (work_s + 39 * 5e-3))
+
+
+def test_beside_rare_frames_on_its_queue_a_prompt_is_charged_once(toys: SimpleNamespace) -> None:
+    """Two frames of 10 ms a second: which of the two has to wake the NPU up depends on who comes when."""
+    full, fast = (
+        beside(toys, path, camera(toys, 2, 10e-3, 2.0), soc=sleepy(toys), said=said_at(0.5373, 1), duration_s=30.0).device
+        for path in ("full", "multirate")
+    )
+    assert fast.energy.dynamic["npu"] == pytest.approx(full.energy.dynamic["npu"], rel=0.01)
+
+
+def said_at(every_s: float, generate: int) -> Conversation:
+    """Conversations of a turn each."""
+    return Conversation(256, said=[Said(every_s * k, 20, generate, 0) for k in range(100)])
 
 
 @BOTH
