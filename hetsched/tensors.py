@@ -188,6 +188,11 @@ class Tensor:
         return (self.elements * self.dtype.bits + 7) // 8
 
     @property
+    def stored_as(self) -> str:
+        """How the elements are stored: their type, or the layout of their blocks."""
+        return self.dtype.value if self.quantization is None else self.quantization.scheme
+
+    @property
     def is_packed(self) -> bool:
         """Whether the elements have no numpy type of their own and are kept as bytes (blocks, bf16, fp8, 4 bits)."""
         return self.dtype not in _NUMPY or (self.quantization is not None and self.quantization.block_bytes > 0)

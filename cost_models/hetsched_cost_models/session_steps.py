@@ -74,8 +74,7 @@ def _operator(graph: Graph, op: Op, wide: Sequence[str], tail: bool) -> Operator
     before = _TAIL if tail else ""
     if op.type in _PRODUCTS:
         weight = graph.tensors[op.inputs[1]]
-        stored = weight.dtype.value if weight.quantization is None else weight.quantization.scheme
-        return Operator(f"{before}Gemm {stored}{' wide' if op.inputs[1] in wide else ''}", float(weight.elements), tail=tail)
+        return Operator(f"{before}Gemm {weight.stored_as}{' wide' if op.inputs[1] in wide else ''}", float(weight.elements), tail=tail)
     if op.type == "GroupQueryAttention":
         return Operator(op.type, 2.0 * op.attr_int("num_heads", 1) * op.attr_int("head_dim", 1), op.attr_int("window", 0))
     return Operator(f"{before}{op.type}", float(graph.tensors[op.outputs[0]].shape[-1]), tail=tail)

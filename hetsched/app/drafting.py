@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hetsched.errors import OptionError
 from hetsched.language.session import LanguageModel
-from hetsched.language.speculation import Drafter, DraftModel, EarlyLayers, Lookup, check_length
+from hetsched.language.speculation import Drafter, DraftModel, EarlyDraft, Lookup, check_length
 from hetsched.language.vocabularies import vocabulary_of
 from hetsched.language.vocabulary import Vocabulary
 
@@ -52,7 +52,7 @@ def drafter_of(length: int, draft: str | Path | None, layers: int | None, model:
     if not length:
         return None
     if layers is not None:
-        return EarlyLayers(model, layers, length)
+        return EarlyDraft(model, layers, length)
     if draft is None:
         return Lookup(length)
     return DraftModel(LanguageModel(draft, cores=cores, context=model.context, precision=model.precision), length)

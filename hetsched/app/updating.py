@@ -19,7 +19,7 @@ from hetsched.frontends.hf_files import bytes_beside, fields_beside
 from hetsched.graph import Tensor
 from hetsched.language.gguf_vocabulary import whole_array
 from hetsched.language.update_file import BYTES, ENTRY, ROWS, row_count
-from hetsched.language.weight_files import content_hash, digests_of, kind_of_weight, stored_bytes, weights_of
+from hetsched.language.weight_files import content_hash, digests_of, stored_bytes, weights_of
 from hetsched.versions import version_header
 
 #: Files of a folder that say what the weights are used for, beside its configuration.
@@ -99,7 +99,7 @@ def delta(old: str | Path, new: str | Path, output: str | Path = "update.hsdelta
     if not names:
         raise OptionError(f"{old} and {new} have the same weights: there is nothing to send")
     base, result = content_hash(before, hashes[0]), content_hash(after, hashes[1])
-    about = {name: {"type": kind_of_weight(after[name]), "shape": list(after[name].shape)} for name in names}
+    about = {name: {"type": after[name].stored_as, "shape": list(after[name].shape)} for name in names}
     said = json.dumps(version_header() | {"base": base, "result": result, "weights": about}, sort_keys=True)
     rows = {name: _changed_rows(before[name], after[name]) for name in names}
     write_parts_atomically(output, _parts({"__metadata__": {ENTRY: said}}, after, rows))
@@ -119,7 +119,7 @@ def _check_alike(old: Path, new: Path, before: Mapping[str, Tensor], after: Mapp
     if differs is not None:
         raise OptionError(f"{old} and {new} differ in {differs!r}, and an update holds values of weights only: {whole}")
     for name in sorted({*before, *after}):
-        kinds = [f"{kind_of_weight(t)} {list(t.shape)}" if (t := ts.get(name)) else "absent" for ts in (before, after)]
+        kinds = [f"{t.stored_as} {list(t.shape)}" if (t := ts.get(name)) else "absent" for ts in (before, after)]
         if kinds[0] != kinds[1]:
             raise OptionError(f"the weight {name!r} is {kinds[0]} in {old} and {kinds[1]} in {new}, and an update changes values: {whole}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -24,13 +23,6 @@ Accepted = Annotated[
         rich_help_panel=LANGUAGE,
     ),
 ]  # fmt: skip
-DraftModel = Annotated[
-    Path | None, typer.Option("--draft", metavar="MODEL", help="A smaller model that guesses. Default: a lookup.", rich_help_panel=LANGUAGE)
-]
-DraftLayers = Annotated[
-    int | None,
-    typer.Option("--draft-layers", metavar="K", help="The model's own first K layers and its head guess.", rich_help_panel=LANGUAGE),
-]
 
 
 def guessed_length(text: str | None) -> int | Literal["auto"] | None:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from hetsched.cli.guess_options import Accepted, DraftLayers, DraftModel, Guesses, guessed_length
+from hetsched.cli.guess_options import Accepted, Guesses, guessed_length
 from hetsched.cli.headings import LANGUAGE, LIMITS
+from hetsched.cli.language_options import Draft, DraftLayers
 from hetsched.cli.limit_options import (
     Level,
     LevelPlans,
@@ -77,7 +78,7 @@ def plan(
     ] = None,
     speculate: Guesses = None,
     acceptance: Accepted = None,
-    draft: DraftModel = None,
+    draft: Draft = None,
     draft_layers: DraftLayers = None,
     max_latency: MaxLatency = None,
     max_energy: MaxEnergy = None,

@@ -14,15 +14,13 @@ from hetsched.language.host_values import value_of
 from hetsched.language.pages import PagePool
 from hetsched.language.precision import Precision
 from hetsched.language.states import state_elements, state_places
-from hetsched.language.step_values import SCORES, Part, parts_of
+from hetsched.language.step_values import FEW_TOKENS, SCORES, Part, parts_of
 from hetsched.language.weights import PackedStore
 from hetsched.reference.gguf_types import constant_value
 from hetsched.runtime.arena import aligned_copy, aligned_empty
 from hetsched_kernels.program import Call
 
 Array = npt.NDArray[Any]
-#: Most rows of a step that are few: attention goes page by page.
-FEW = 16
 #: Parts of the rows for each thread, where there are many rows; few rows have one.
 _PARTS = 2
 #: Kernels may read so many elements beyond the last of a matrix.
@@ -65,7 +63,7 @@ class Building:
         self.steps: list[list[Call]] = []
         self.quantized: dict[tuple[str, int, int], str] = {}
         self.layers = 0
-        self._all_rows = parts_of(threads if capacity <= FEW else _PARTS * threads)
+        self._all_rows = parts_of(threads if capacity <= FEW_TOKENS else _PARTS * threads)
         self._same = {op.outputs[0]: op.inputs[0] for op in graph.ops if op.type in ("Reshape", "Identity")}
         self._touched: set[str] = set()
         self._read: set[str] = set()

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from hetsched.errors import OptionError
 from hetsched.language.pages import GONE, PagePool, PageTable
 from hetsched.language.rewriting import rewrite_page
+from hetsched.language.step_values import FEW_TOKENS
 from hetsched.language.turns import in_turn
 
 #: Formats that a cache shrinks to.
 _SMALL = ("int8", "int8")
-#: Tokens that a sequence may take back after a step (speculated ones): what they see stays.
-_TAKEN_BACK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Residency:
     def slide(self, table: PageTable) -> None:
         """Forget what no new token of a sequence sees any more."""
         if self.pool.window:
-            table.forget_before(table.length + 1 - self.pool.window - _TAKEN_BACK)
+            table.forget_before(table.length + 1 - self.pool.window - FEW_TOKENS)  # a step may be taken back
 
     def evict(self, table: PageTable) -> int:
         """Let a sequence leave memory; pages that another one in memory has stay. Returns how many pieces of memory became free."""

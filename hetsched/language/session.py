@@ -21,6 +21,7 @@ from hetsched.language.precision import Precision, precision_of
 from hetsched.language.residency import Residency, Shrink
 from hetsched.language.states import state_elements
 from hetsched.language.step import Step
+from hetsched.language.step_values import FEW_TOKENS
 from hetsched.language.stored_steps import Wanted, step_of
 from hetsched.language.turns import in_turn
 from hetsched.language.weights import PackedStore
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from hetsched.language.step_spans import Recorder
 
 Array = npt.NDArray[Any]
-#: New tokens that a prompt's program takes at once, and those that a decode step takes at most.
-PROMPT_TOKENS, FEW_TOKENS = 512, 16
+#: New tokens that a prompt's program takes at once.
+PROMPT_TOKENS = 512
 #: Tokens of a sequence unless the caller says otherwise.
 CONTEXT = 2048
 _SPINS = 1 << 14
@@ -135,7 +136,7 @@ class LanguageModel:
     def weight_kinds(self) -> str:
         """How the weights of products are stored, each kind once."""
         stored = (self.graph.tensors[op.inputs[1]] for op in self.graph.ops if op.type == "Gemm")
-        return ", ".join(sorted({t.dtype.value if t.quantization is None else t.quantization.scheme for t in stored}))
+        return ", ".join(sorted({t.stored_as for t in stored}))
 
     @property
     def weight_bytes(self) -> int:

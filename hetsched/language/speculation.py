@@ -9,7 +9,8 @@ import numpy as np
 
 from hetsched.errors import OptionError
 from hetsched.language.pages import PageTable
-from hetsched.language.session import FEW_TOKENS, LanguageModel
+from hetsched.language.session import LanguageModel
+from hetsched.language.step_values import FEW_TOKENS
 
 #: Most tokens that are speculated at once: with the one before them they are a step of few tokens.
 MOST = FEW_TOKENS - 1
@@ -100,7 +101,7 @@ class DraftModel:
         return out
 
 
-class EarlyLayers:
+class EarlyDraft:
     """What the model would say after its first layers, its last norm and its head: the same weights, and the sequence's own caches.
 
     Keys and values of these layers are written where the step that checks the guesses writes them again.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched.graph import Op
-from hetsched.language.building import FEW, Building
+from hetsched.language.building import Building
 from hetsched.language.fusion import Fused
 from hetsched.language.run_values import Descriptor, Value, View
-from hetsched.language.step_values import FIRST_NEWEST, FRESH_FROM, LENGTH, NEWEST, POSITION, ROWS, window_value
+from hetsched.language.step_values import FEW_TOKENS, FIRST_NEWEST, FRESH_FROM, LENGTH, NEWEST, POSITION, ROWS, window_value
 from hetsched_kernels.attention import attend_f32, attend_f32_scratch, attention_shape
 from hetsched_kernels.paged_attention import attend_pages, attend_pages_scratch, merge_parts, parts_room
 from hetsched_kernels.paged_cache import append_pages, heads_apart, read_pages
@@ -35,7 +35,7 @@ def attention(b: Building, one: Fused) -> None:
         newest = (recent.memory[layer], turns, recent.geometry, Value(POSITION), Value(FIRST_NEWEST), Value(NEWEST))
         calls.append(Call(append_pages, (), (b.read(k), b.read(v), *newest)))
     b.emit(calls, [k, v], [name])
-    if b.capacity <= FEW:
+    if b.capacity <= FEW_TOKENS:
         _over_pages(b, op, q, out, layer)
     else:
         _over_heads(b, op, one.reads, out, layer)

@@ -20,10 +20,10 @@ from hetsched.language.weights import block_kind
 from hetsched.reference.gguf_types import constant_value
 from hetsched.runtime.arena import aligned_copy
 from hetsched.runtime.language_rules import MIXTURE_FUNCTIONS, expert_slots
+from hetsched.runtime.lower.matrix_groups import gguf_weights
 from hetsched_kernels import codes, experts
 from hetsched_kernels.few_bits import PackedGroups, pack_groups
 from hetsched_kernels.gemm import pack_b_f32
-from hetsched_kernels.gguf_groups import gguf_groups
 from hetsched_kernels.groups import Groups
 from hetsched_kernels.program import Call
 from hetsched_kernels.tile import COLS, LANES
@@ -95,9 +95,7 @@ def _groups(b: Building, op: Op, slots: Sequence[int], part: int) -> PackedGroup
     for slot in slots:
         tensor = b.graph.tensors[op.inputs[slot]]
         *lead, n, k = tensor.shape
-        kind = block_kind(tensor, experts=True)
-        assert kind is not None
-        whole = gguf_groups(kind, tensor.numpy().reshape(-1).view(np.uint8), math.prod(lead) * n, k)
+        whole = gguf_weights(tensor, (math.prod(lead) * n, k))
         for first in range(0, len(whole.codes), n):
             packed.append(pack_groups(_rows(_rows(whole, slice(first, first + n)), _half(b, op, part))))
     return PackedGroups(aligned_copy(np.concatenate([p.data for p in packed])), packed[0].shape)

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Op, Tensor
-from hetsched.language.building import FEW, Building
+from hetsched.language.building import Building
 from hetsched.language.fusion import Fused, activations_as
 from hetsched.language.low_rank import add_low_rank
 from hetsched.language.run_values import Value, View
 from hetsched.language.step_halves import half_product, is_half
-from hetsched.language.step_values import FIRST_SCORED, Part
+from hetsched.language.step_values import FEW_TOKENS, FIRST_SCORED, Part
 from hetsched.language.weights import packed_block
 from hetsched.reference.gguf_types import constant_value
 from hetsched_kernels import codes
@@ -77,7 +77,7 @@ def function_name(op: Op) -> str:
 def _split_product(b: Building, packed: PackedGroups, key: tuple[str, int, int], bias: Array, out: str, one: Fused) -> None:
     kernel, n, to = gemm_twofold_f32 if key[0] == "int16" else gemm_groups_f32, int(packed.shape[N]), b.write(out)
     operands, room, finish, calls = _storage(b, key), gemm_groups_scratch(packed.shape), activation(one), []
-    most = _PARTS if b.capacity > FEW else min(max(packed.data.nbytes // (_BYTES * b.threads), 1), _PARTS)
+    most = _PARTS if b.capacity > FEW_TOKENS else min(max(packed.data.nbytes // (_BYTES * b.threads), 1), _PARTS)
     for first, last in columns_in_parts(n, b.threads, most=most):
         scratch = b.turn("product", room, 4 * _PARTS * b.threads)
         calls.append(Call(kernel, (), (*operands, packed.data, packed.shape, bias, to, scratch, b.whole.rows, first, last, *finish)))

@@ -21,8 +21,9 @@ from hetsched.errors import OptionError
 from hetsched.graph import Graph
 from hetsched.language.decode_graph import first_layers
 from hetsched.language.sampling import Chooser, Sampling
-from hetsched.language.session import FEW_TOKENS, PROMPT_TOKENS, LanguageModel
+from hetsched.language.session import PROMPT_TOKENS, LanguageModel
 from hetsched.language.step_spans import Recorder
+from hetsched.language.step_values import FEW_TOKENS
 from hetsched.step_times import Points, StepTimes
 from hetsched.trace import Trace
 from hetsched_cost_models.host.timing import pinned
@@ -75,10 +76,6 @@ class _Timed(LanguageModel):
         names = dict.fromkeys(op.inputs[1] for op in self.graph.ops if op.type == "Gemm")
         return tuple(n for n in names if self.precision == "w4a8" and activations.of(n) == "int16")
 
-    def cut_to(self, layers: int) -> Graph:
-        """The graph of the first layers."""
-        return first_layers(self.graph, layers)
-
     def runs(self, count: int, rows: int, position: int, layers: int) -> tuple[list[float], list[dict[str, float]]]:
         """``count`` runs of a step, one right after another: seconds of the whole, and of parts by the operator that begins there.
 
@@ -127,7 +124,7 @@ class _Setting:
 
         What the whole step took beside these is what it takes around its operators.
         """
-        graph = self.model.cut_to(self.layers)
+        graph = first_layers(self.model.graph, self.layers)
         operators = operators_of(graph, wide)
         rest, spans = min(self.whole_s), self.parts
         found: dict[Operator, list[float]] = {}

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from hetsched.language.run_values import Value, View
 
 Array = npt.NDArray[Any]
+#: Most new tokens of a step of few: a decode step, or one that checks guesses. Attention goes page by page there.
+FEW_TOKENS = 16
 #: New tokens; position of the first; tokens with them; the last rows whose scores are computed, and the first of these.
 ROWS, POSITION, LENGTH, SCORED, FIRST_SCORED = "rows", "position", "length", "scored", "first scored"
 #: New tokens that stay in float16, too: the first of these, and how many; position from which all before them are there.

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from hetsched.errors import InputError, ModelError
 from hetsched.frontends.safetensors_header import looks_like_safetensors, parse_json, read_safetensors
 from hetsched.graph import DType, Graph, Tensor, WeightRef
-from hetsched.language.weight_files import content_hash, digests_of, kind_of_weight, stored_bytes, weights_of
+from hetsched.language.weight_files import content_hash, digests_of, stored_bytes, weights_of
 from hetsched.versions import check_versions
 
 #: The entry of the file's metadata, and what arrays are called.
@@ -142,8 +142,8 @@ def updated(graph: Graph, path: Path, updates: Sequence[Update]) -> Graph:
 
 def _patched(update: Update, name: str, change: Change, before: Tensor | None) -> Tensor:
     """A changed weight."""
-    if before is None or kind_of_weight(before) != change.kind or before.shape != change.shape:
-        what = "none" if before is None else f"{kind_of_weight(before)} {list(before.shape)}"
+    if before is None or before.stored_as != change.kind or before.shape != change.shape:
+        what = "none" if before is None else f"{before.stored_as} {list(before.shape)}"
         raise ModelError(f"the update {update.path} has {name!r} as {change.kind} {list(change.shape)}, and the base has {what}: {_AGAIN}")
     (count, width), data, rows = change.data.shape, change.data.data, row_count(before)
     assert data is not None and before.data is not None

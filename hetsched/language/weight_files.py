@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.errors import ModelError, OptionError
+from hetsched.files import write_atomically
 from hetsched.frontends import format_of
 from hetsched.frontends.gguf_reader import header_of
 from hetsched.frontends.hf_files import read_folder
@@ -63,11 +63,6 @@ def stored_bytes(tensor: Tensor) -> Bytes:
     return np.asarray(np.memmap(data.path, np.uint8, "r", data.offset, (tensor.nbytes,)))
 
 
-def kind_of_weight(tensor: Tensor) -> str:
-    """How a weight is stored: its element type, or the layout of its blocks."""
-    return tensor.dtype.value if tensor.quantization is None else tensor.quantization.scheme
-
-
 def digests_of(tensors: Mapping[str, Tensor], known_by: str = "", also: Sequence[Path] = ()) -> dict[str, str]:
     """SHA-256 of the bytes of every weight; remembered in the user's cache while the files stay as they are.
 
@@ -93,7 +88,7 @@ def digests_of(tensors: Mapping[str, Tensor], known_by: str = "", also: Sequence
 
 def content_hash(tensors: Mapping[str, Tensor], digests: Mapping[str, str]) -> str:
     """What tells these weights from any others: their names, types, shapes and bytes, in whatever file they lie."""
-    rows = [[name, kind_of_weight(t), [d for d in t.shape if d != 1], digests[name]] for name, t in sorted(tensors.items())]
+    rows = [[name, t.stored_as, [d for d in t.shape if d != 1], digests[name]] for name, t in sorted(tensors.items())]
     return _sha256([json.dumps(rows).encode()])
 
 
@@ -115,8 +110,6 @@ def _digest_file(key: str) -> Path:
 
 def _remember(path: Path, digests: Mapping[str, str]) -> None:
     """Keep digests for the next process, if the folder can be written to."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    with suppress(OSError):
+    with suppress(OSError, OptionError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(digests))
-        temporary.replace(path)
+        write_atomically(path, json.dumps(digests).encode())

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hetsched.graph import Tensor
-from hetsched_kernels.gguf_groups import BLOCKS, gguf_groups
+from hetsched_kernels.gguf_groups import BLOCKS
 
 if TYPE_CHECKING:
     from hetsched_kernels.few_bits import PackedGroups
@@ -32,12 +32,10 @@ def block_kind(tensor: Tensor, experts: bool = False) -> str | None:
 
 def packed_block(tensor: Tensor) -> PackedGroups:
     """A matrix in blocks, in the order that products read it in."""
+    from hetsched.runtime.lower.matrix_groups import gguf_weights
     from hetsched_kernels.few_bits import pack_groups
 
-    kind = block_kind(tensor)
-    assert kind is not None
-    n, k = tensor.shape
-    return pack_groups(gguf_groups(kind, tensor.numpy().reshape(-1).view(np.uint8), n, k))
+    return pack_groups(gguf_weights(tensor))
 
 
 def weights_folder() -> Path:

@@ -18,7 +18,7 @@ from hetsched.errors import OptionError
 from hetsched.language.generation import Answer
 from hetsched.language.sampling import Sampling
 from hetsched.language.session import LanguageModel
-from hetsched.language.speculation import DraftModel, EarlyLayers, Lookup
+from hetsched.language.speculation import DraftModel, EarlyDraft, Lookup
 
 WriteDecoder = Callable[..., Path]
 SMOLLM2 = Path(__file__).parents[2] / "models" / "smollm2-135m-q4_1.gguf"
@@ -152,7 +152,7 @@ def test_early_layers_take_no_second_copy_of_weights_and_leave_no_trace(write_de
         table, ids = model.sequence(), [7, 3, 9, 4]
         model.compute(ids, table)
         weights, pages = model.weight_bytes, list(table.pages)
-        guesses = EarlyLayers(model, 1, 5).propose([*ids, 8], 3, table)
+        guesses = EarlyDraft(model, 1, 5).propose([*ids, 8], 3, table)
         assert len(guesses) == 3 and model.weight_bytes == weights
         assert (table.length, table.tokens, table.pages) == (4, ids, pages)
         after = model.compute([8], table)[0].copy()

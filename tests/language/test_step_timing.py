@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hetsched.language import step_timing
+from hetsched.language.decode_graph import first_layers
 from hetsched.language.step_timing import FEW, MANY, StepTiming, _merged, _Setting, _shared, _Timed
 from hetsched.passes.early_layers import EarlyLayers
 from hetsched_cost_models.session_steps import AROUND, Operator, key_of, operators_of, phase_seconds
@@ -43,7 +44,7 @@ def test_parts_add_up_to_the_whole_step(model: _Timed, rows: int, position: int,
     setting.whole_s = [whole]
     points = _merged(setting.points(()))
     assert points[key_of(Operator(AROUND), True)][0][2] > 0
-    operators = [o for o in operators_of(model.cut_to(layers), ()) if o.kind]
+    operators = [o for o in operators_of(first_layers(model.graph, layers), ()) if o.kind]
     parts = (next(s for n, w, s in points[key_of(o, True)] if (n, w) == (rows, o.work(rows, position))) for o in operators)
     assert sum(parts) == pytest.approx(whole)
 
@@ -67,4 +68,4 @@ def test_first_layers_stand_for_all_where_there_are_enough(model: _Timed) -> Non
     weights = sum(t.nbytes for t in model.graph.tensors.values() if t.is_constant and len(t.shape) == 2)
     assert model.layers(weights) == 0, "all of them"
     assert model.layers(1) == 2
-    assert len(model.cut_to(2).ops) == len(EarlyLayers(2)(model.graph).ops) < len(model.graph.ops)
+    assert len(first_layers(model.graph, 2).ops) == len(EarlyLayers(2)(model.graph).ops) < len(model.graph.ops)
